@@ -17,7 +17,7 @@ REAL = --tier process --tier site
 MAKEFLAGS += --keep-going
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-torch docs check test test-all test-chosen test-rest test-thorough stress coverage lint bench bench-agent bench-recovery drills soak gpu jepsen simulation scoreboard deb rpm clean
+.PHONY: help demo demo-torch docs check test test-all test-chosen test-rest test-thorough stress coverage lint bench bench-agent bench-recovery drills soak gpu jepsen simulation simulation-findings scoreboard deb rpm clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -106,6 +106,7 @@ bench-agent: $(VENV)/.dev ## the node agent beside prometheus-node-exporter: mem
 bench-recovery: $(VENV)/.dev $(VENV)/.torch $(VENV)/.plot ## recovery from kill -9 beside torchrun, ft_launcher and torchft (hours; RECOVERY_ARGS='--rounds 1')
 	$(BIN)/python -m bench.recovery.install $(VENV)/peers --torch '$(TORCH)'
 	$(BIN)/python -m bench.recovery --peers-venv $(VENV)/peers --plot results/recovery.svg $(RECOVERY_ARGS)
+	$(BIN)/python -m bench.recovery.many_hosts --output results/recovery-hosts.json
 
 gpu: $(VENV)/.dev $(VENV)/.torch ## what holds on a real NVIDIA GPU: docs/reference/proved-on-gpu.md (10 minutes; GPU_ARGS='--only nvml')
 	$(BIN)/python -m bench.gpu $(GPU_ARGS) || [ $$? = 77 ]
@@ -122,6 +123,10 @@ jepsen: $(VENV)/.dev ## three controllers on PostgreSQL under faults for an hour
 simulation: export RANKMEND_SIM_SECONDS ?= 3600
 simulation: $(VENV)/.dev ## the same faults in simulated time, a seed after the other for an hour (RANKMEND_SIM_SECONDS, RANKMEND_SIM_SEED)
 	$(BIN)/python -m pytest -q -s --timeout 0 -p no:cacheprovider tests/recovery/postgres/test_simulated_controllers.py -k random
+
+simulation-findings: export RANKMEND_SIM_SEEDS ?= 5000
+simulation-findings: $(VENV)/.dev ## rules gone mad against a healthy fleet, a seed after the other (RANKMEND_SIM_SEEDS, RANKMEND_SIM_SEED)
+	$(BIN)/python -m pytest -q --timeout 0 -p no:cacheprovider tests/recovery/cluster/test_false_findings.py
 
 scoreboard: $(VENV)/.dev ## detectors over labelled cases (RANKMEND_DATASETS, TRUTH=DIR)
 	$(BIN)/python -m bench.scoreboard $(if $(TRUTH),--truth $(TRUTH)) $(SCOREBOARD_ARGS)

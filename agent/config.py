@@ -1,6 +1,7 @@
 """The agent's configuration: a TOML file, read once into one value. docs/operate/agent.md lists the keys."""
 
 from collections.abc import Mapping
+from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,6 +53,28 @@ class GpuSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     call_s_max: float = 10.0  # NVML answers in milliseconds, on a bad GPU in 45 s or never
 
 
+class PageNames(Enum):
+    """Names of another exporter under which samples are given, too."""
+
+    DCGM = "dcgm"
+
+
+class Exporter(Enum):
+    """An exporter that a site runs already."""
+
+    NODE = "node_exporter"
+    DCGM = "dcgm-exporter"
+
+
+class PageSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What /metrics shows. docs/operate/agent.md"""
+
+    names: tuple[PageNames, ...] = ()  # other exporters' names for what is sampled, besides our own
+    beside: tuple[
+        Exporter, ...
+    ] = ()  # exporters that run already: what they have is not shown twice
+
+
 class FindingsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What is held to be wrong. docs/operate/findings.md"""
 
@@ -83,10 +106,16 @@ class EndpointTls(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     client_ca_file: str | None = None  # with it, only clients with a certificate of this CA
 
 
+class LogFormat(Enum):
+    TEXT = "text"  # key=value
+    JSON = "json"
+
+
 class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     listen: str = "127.0.0.1:9476"
     socket: str | None = None  # None: the first usable place of `agent_socket.socket_paths`
     node: str | None = None
+    log_format: LogFormat = LogFormat.TEXT
     interval_s: float | None = None  # for collectors that intervals_s does not list
     intervals_s: dict[str, float] = {}
     disabled: tuple[str, ...] = ()
@@ -107,6 +136,7 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     gpu: GpuSettings = GpuSettings()
     expect: ExpectedDevices = ExpectedDevices()
     findings: FindingsSettings = FindingsSettings()
+    page: PageSettings = PageSettings()
     alerts: AlertSettings = AlertSettings()
     watch: WatchSettings = WatchSettings()
     plugins: dict[str, Any] = {}  # enabled, and a table for each plugin: docs/reference/plugins.md

@@ -7,19 +7,21 @@ families and no others, so that it can neither hide nor fake what rankmend says 
 How to write one: docs/reference/plugins.md.
 """
 
-import importlib.metadata
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Thread
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from agent.metrics import Family, Metric, MetricType, gauge
 from agent.sampling.runner import INTERVAL_S_MAX, INTERVAL_S_MIN
 from rankmend.clock import Clock
 from rankmend.errors import ConfigError, NoSourceError, RankmendError, SourceError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP: Final = "rankmend.collectors"
 PLUGINS_MAX: Final = 16
@@ -208,11 +210,15 @@ def load(
     return tuple(collectors)
 
 
-def _find(names: Sequence[str]) -> dict[str, importlib.metadata.EntryPoint]:
-    installed: dict[str, dict[str, importlib.metadata.EntryPoint]] = {}
+def _find(names: Sequence[str]) -> "dict[str, EntryPoint]":
+    if not names:
+        return {}
+    from importlib.metadata import distributions  # noqa: PLC0415 - 2.5 MiB that few agents need
+
+    installed: dict[str, dict[str, EntryPoint]] = {}
     # not entry_points(): of two copies of a package, as an old *.egg-info in the working folder
     # is one, it sees the first only
-    for distribution in importlib.metadata.distributions():
+    for distribution in distributions():
         for point in distribution.entry_points.select(group=GROUP):
             installed.setdefault(point.name, {}).setdefault(point.value, point)
     found = {}
@@ -229,12 +235,12 @@ def _find(names: Sequence[str]) -> dict[str, importlib.metadata.EntryPoint]:
 
 
 def _import(
-    points: Mapping[str, importlib.metadata.EntryPoint], clock: Clock
+    points: "Mapping[str, EntryPoint]", clock: Clock
 ) -> dict[str, "type[Any] | RankmendError"]:
     """Return each plugin's class, or why there is none. One that hangs is left behind."""
     loaded: dict[str, type[Any] | RankmendError] = {}
 
-    def load_one(name: str, point: importlib.metadata.EntryPoint) -> None:
+    def load_one(name: str, point: "EntryPoint") -> None:
         try:
             target = point.load()
             if not isinstance(target, type):
@@ -258,7 +264,7 @@ def _import(
 
 
 def _adapt(
-    point: importlib.metadata.EntryPoint,
+    point: "EntryPoint",
     loaded: "type[Any] | RankmendError",
     context: PluginContext,
     known: Mapping[str, Family],

@@ -84,7 +84,7 @@ def _kill_and_watch(folder: Path, started: list[subprocess.Popen[bytes]], way: s
             folder,
             started,
             node,
-            *(*RANKMEND, "run", "--nnodes=2:3", "--nproc-per-node=2"),
+            *(*RANKMEND, "run", "--nnodes=3", "--spares=1", "--nproc-per-node=2"),
             *(f"--controller={url}", f"--token-file={folder}/conf/launch.token"),
             *(f"--ca-file={folder}/conf/ca.crt", "--job=bench", f"--node-name={node}"),
             *(f"--checkpoint-dir={checkpoints}", f"--state-dir={folder}/state-{node}"),

@@ -31,8 +31,9 @@ from rankmend.errors import RankmendError
 from recovery.journal.accounting import account_all
 from recovery.journal.attempt_records import AttemptStarted
 from recovery.journal.incident_records import IncidentOpened
+from recovery.journal.job_folder import list_folders
 from recovery.journal.records import Entry
-from recovery.report.overview import list_folders, read_entries
+from recovery.report.overview import read_entries
 
 ROOT = Path(__file__).resolve().parent.parent
 DEADLINE_S = 300.0
@@ -65,7 +66,7 @@ class Cluster:
         }
 
     def start(self, node: str) -> None:
-        command = [sys.executable, "-m", "rankmend.cli", "run", "--nnodes=2:3"]
+        command = [sys.executable, "-m", "rankmend.cli", "run", "--nnodes=3", "--spares=1"]
         command += [
             self._meeting,
             "--nproc-per-node=2",

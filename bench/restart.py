@@ -530,7 +530,12 @@ def main() -> None:
             print(f"round {number + 1}/{arguments.rounds}  {name:<18}{shown}", flush=True)
     rows = summarize(names, trials)
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    report = {"machine": machine, "medians": rows, "trials": [asdict(item) for item in trials]}
+    report = {
+        "machine": machine,
+        "ranks": arguments.ranks,
+        "medians": rows,
+        "trials": [asdict(item) for item in trials],
+    }
     arguments.output.write_text(json.dumps(report, indent=2) + "\n", encoding="ascii")
     print_table(machine, rows)
     print_accounts(rows)

@@ -114,6 +114,7 @@ class SymptomKind(Enum):
     HOST = "host"  # a node's launcher is gone, silent or another one
     ALERT = "evidence"  # an alert accuses a device or a host
     PERSON = "person"  # nothing failed: a person asked for it
+    GROWTH = "growth"  # nothing failed: nodes wait that the job can use
     DRY_RUN = "dry run"  # nothing failed: a person asks what would be done
 
 
@@ -174,6 +175,11 @@ class Finding:
     def is_persons(self) -> bool:
         """Whether a person asked for it, and nothing failed."""
         return self.symptom.kind is SymptomKind.PERSON
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether nothing failed: a person asked for it, or the job takes in nodes that wait."""
+        return self.symptom.kind in (SymptomKind.PERSON, SymptomKind.GROWTH)
 
 
 def alert_labels(finding: Finding) -> dict[str, str]:

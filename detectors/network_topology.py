@@ -1,4 +1,4 @@
-"""The topology file: which node hangs on which switches, rack, power feeds, coolant loops, NVLink domain and block of Slurm, which rail each of its NICs is, how sure that is, and where it is from.
+"""The topology file: which node hangs on which switches, rack, power feeds, coolant loops, NVLink domain, chassis and block of Slurm, which rail each of its NICs is, how sure that is, and where it is from.
 
 JSON, so that a person can read it and every part can use it: `detectors.parts.fleet_parts` gives its parts to blame, `leaf_switches` its leaves to the judge
 of fabric tests. Where sources disagree about a node's leaf, the surer one holds; both stay in the file.
@@ -133,6 +133,16 @@ class NvlinkDomain:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuChassis:
+    """Nodes whose GPUs sit in one chassis, as the compute trays of an NVL72 do: it is powered and cooled as a whole."""
+
+    name: str  # serial number: nvmlPlatformInfo_v2_t of nvml.h
+    nodes: tuple[str, ...]
+    confidence: float
+    origin: EdgeOrigin = EdgeOrigin.NVML
+
+
+@dataclass(frozen=True, slots=True)
 class NodeBlock:
     """Nodes that the site has told Slurm are near each other: an NVLink domain, a rack, what hangs on some switches. The name alone doesn't say."""
 
@@ -149,6 +159,7 @@ class NetworkTopology:
     layouts: tuple[NodeLayout, ...] = ()
     nvlink_domains: tuple[NvlinkDomain, ...] = ()
     blocks: tuple[NodeBlock, ...] = ()
+    chassis: tuple[GpuChassis, ...] = ()
 
 
 def edge(
@@ -172,6 +183,7 @@ def merge(
     layouts: tuple[NodeLayout, ...] = (),
     nvlink_domains: tuple[NvlinkDomain, ...] = (),
     blocks: Iterable[NodeBlock] = (),
+    chassis: tuple[GpuChassis, ...] = (),
 ) -> NetworkTopology:
     """Return all edges and blocks, each once, in one order. Raises SourceError for too many, and for a block that has other nodes in another source."""
     edges = sorted(
@@ -188,7 +200,7 @@ def merge(
         if named.setdefault(block.name, block).nodes != block.nodes:
             raise SourceError(f"block {block.name} has other nodes in another source")
     in_order = tuple(named[name] for name in sorted(named))
-    return NetworkTopology(tuple(edges), FORMAT, layouts, nvlink_domains, in_order)
+    return NetworkTopology(tuple(edges), FORMAT, layouts, nvlink_domains, in_order, chassis)
 
 
 def leaf_switches(topology: NetworkTopology) -> dict[str, str]:
@@ -244,9 +256,10 @@ def decode_topology(body: bytes | str) -> NetworkTopology:
     listed = sum(len(one.nodes) for one in topology.layouts)
     listed += sum(len(one.nodes) for one in topology.nvlink_domains)
     listed += sum(len(one.nodes) for one in topology.blocks)
+    listed += sum(len(one.nodes) for one in topology.chassis)
     if listed > EDGES_MAX or any(len(one.nics) > NICS_MAX or len(one.gpus) > GPUS_MAX for one in topology.layouts):  # fmt: skip
         raise SourceError(
-            f"topology file with {listed} nodes in layouts, NVLink domains and blocks: at most {EDGES_MAX}, each layout of {NICS_MAX} NICs and {GPUS_MAX} GPUs at most"
+            f"topology file with {listed} nodes in layouts, NVLink domains, chassis and blocks: at most {EDGES_MAX}, each layout of {NICS_MAX} NICs and {GPUS_MAX} GPUs at most"
         )
     for name in _names(topology):
         if not 1 <= len(name) <= NAME_CHARACTERS_MAX or not is_printable(name):
@@ -268,6 +281,9 @@ def _names(topology: NetworkTopology) -> Iterator[str]:
     for domain in topology.nvlink_domains:
         yield domain.name
         yield from domain.nodes
+    for chassis in topology.chassis:
+        yield chassis.name
+        yield from chassis.nodes
     for block in topology.blocks:
         yield block.name
         yield from block.nodes

@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT))
 
 from tests.support.browser import Visit, chromium  # noqa: E402
 from tests.support.console_stage import staged  # noqa: E402
-from tests.support.service import wait_until  # noqa: E402
+from tests.support.eventually import eventually  # noqa: E402
 
 FOLDER = ROOT / "docs/operate"
 BYTES_MAX = 150_000
@@ -54,7 +54,7 @@ def main() -> None:
             stage.start("small-finetune", ["r3-n08", "r3-n09", "r3-n10"], spares=1)
         )
         waits = stage.admin.plans()[0].incident_id
-        wait_until(lambda: (stage.admin.job(big).job.highest_step or 0) > 1060, "some steps")
+        eventually(lambda: (stage.admin.job(big).job.highest_step or 0) > 1060, "some steps")
         for scheme in ("light", "dark"):
             with Visit(browser, stage.up.url, viewport=WIDE, color_scheme=scheme) as visit:
                 visit.sign_in(stage.token("admin"))

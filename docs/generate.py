@@ -14,12 +14,19 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from agent.assembly.families import FAMILIES  # noqa: E402
-from agent.findings.policy_files import load_checks, load_policy  # noqa: E402
+from agent.findings.policy_files import (  # noqa: E402
+    load_check_rows,
+    load_checks,
+    load_documents,
+    load_policy,
+)
 from agent.metrics import markdown_table  # noqa: E402
 from agent.vendors.amd import AmdCollector  # noqa: E402
 from agent.vendors.ascend import AscendCollector  # noqa: E402
 from deploy.prometheus.recording_rules import GROUPS  # noqa: E402
 from detectors.doctor.table import CHECKS  # noqa: E402
+from detectors.job_log.kinds import KINDS  # noqa: E402
+from detectors.kernel.catalogue import disagrees  # noqa: E402
 from detectors.kernel.event_policy import EventTable  # noqa: E402
 from detectors.node.charges import CHARGES, Weight  # noqa: E402
 from detectors.slow.cause_signs import SlowSection  # noqa: E402
@@ -29,6 +36,7 @@ from recovery.journal.incident_machine import diagram  # noqa: E402
 from recovery.journal.witnesses import ENOUGH, IN_WORDS, OutsideAct, Witness  # noqa: E402
 from recovery.service.measures import Measures  # noqa: E402
 from recovery.service.roles import WITNESS_OF  # noqa: E402
+from tests.support.incident_stories import markdown as incident_stories  # noqa: E402
 from tests.support.kill_points import markdown_table as kill_points  # noqa: E402
 
 
@@ -168,6 +176,64 @@ def witnesses() -> str:
     return _table(("who says so", "role", *acts), rows)
 
 
+def documents() -> str:
+    """Return what the tables rest on, with the number of rows that name it."""
+    named = [policy.document for policy in load_policy().values()]
+    named += [row["document"] for row in load_check_rows().values()]
+    rows = [
+        (f"`{key}`", f"[{each.title}]({each.url})", each.edition, each.read, str(named.count(key)))
+        for key, each in load_documents().items()
+    ]
+    return _table(("document", "title", "edition", "read on", "rows"), rows)
+
+
+def differing_events() -> str:
+    """Return the rows of XIDs and other events that say otherwise than their document, on purpose."""
+    rows = [
+        (
+            f"`{table.value} {code}`",
+            f"`{policy.document}`: {policy.says}",
+            f"{policy.severity.value}, `{policy.action.value}`",
+            policy.differs,
+        )
+        for (table, code), policy in load_policy().items()
+        if policy.differs
+    ]
+    assert all(policy.differs for policy in load_policy().values() if disagrees(policy))
+    return _table(("row", "the document says", "here", "because"), rows)
+
+
+def log_kinds() -> str:
+    """Return the kinds of failures that `rankmend diagnose log` finds in a job's log."""
+    rows = [
+        (
+            f"`{kind.value}`",
+            f"`{row.log_class.value}`",
+            row.stop.value,
+            row.blame.value,
+            f"`{row.example}`".replace("|", "\\|") if row.example else "-",
+            row.source or "-",
+            row.next_step,
+        )
+        for kind, row in KINDS.items()
+    ]
+    return _table(("kind", "class", "stop", "blames", "example", "source", "next"), rows)
+
+
+def _figures(*, differing: bool) -> str:
+    checks = {check.name: check for check in load_checks(FAMILIES)}
+    rows = []
+    for name, row in load_check_rows().items():
+        if not row.get("says") or bool(row.get("differs")) is not differing:
+            continue
+        check = checks[name]
+        here = f"`{check.condition.text}`: {check.severity.value}, `{check.action.value}`"
+        last = (row["differs"],) if differing else ()
+        rows.append((f"`{name}`", f"`{row['document']}`: {row['says']}", here, *last))
+    last = ("because",) if differing else ()
+    return _table(("check", "the document says", "here", *last), rows)
+
+
 PARTS: Final[dict[tuple[str, str], Callable[[], str]]] = {
     ("docs/reference/metrics.md", "agent"): lambda: markdown_table(FAMILIES.values()),
     ("docs/reference/metrics.md", "controller"): controller_metrics,
@@ -179,10 +245,16 @@ PARTS: Final[dict[tuple[str, str], Callable[[], str]]] = {
     ("docs/reference/doctor.md", "doctor"): doctor,
     ("docs/reference/kernel-log.md", "kinds"): kernel_kinds,
     ("docs/reference/kernel-log.md", "ways"): kernel_ways,
+    ("docs/reference/log-classes.md", "log-kinds"): log_kinds,
+    ("docs/reference/sources.md", "documents"): documents,
+    ("docs/reference/sources.md", "events"): differing_events,
+    ("docs/reference/sources.md", "checks"): lambda: _figures(differing=True),
+    ("docs/reference/sources.md", "figures"): lambda: _figures(differing=False),
     ("docs/reference/thresholds.md", "causes"): causes,
     ("docs/reference/thresholds.md", "charges"): charges,
     ("docs/operate/security.md", "witnesses"): witnesses,
     ("docs/use/frameworks.md", "kills"): kill_points,
+    ("docs/internals/five-incidents.md", "incidents"): incident_stories,
     ("docs/operate/incidents.md", "incident"): lambda: f"```mermaid\n{diagram()}\n```\n",
 }
 

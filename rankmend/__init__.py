@@ -47,6 +47,7 @@ __all__ = [
 
 _writer = None
 _attach_error = None  # why this process reports no progress
+_is_refused = False  # at a step, too
 _explicit = False  # the script calls step() itself
 _attaching = _allocate_lock()
 _make_file = None  # makes the progress file of a rank that another launcher has started
@@ -114,7 +115,8 @@ def attach():
     return _attach(0)
 
 
-def _attach(flags):
+def _attach(flags, is_at_step=False):
+    """Attach this process. ``is_at_step``: it has just finished a step (`rankmend.hook.nested_launchers`)."""
     global _writer, _attach_error, section, step, work, background
     if _writer is not None:
         return True
@@ -127,17 +129,48 @@ def _attach(flags):
     try:
         if _writer is not None:
             return True
-        writer = _make_writer(flags)
+        writer = _make_writer(flags, is_at_step)
         _writer = writer
         section, work, background = writer.section, writer.work, writer.background
     except Exception as error:
         _attach_error = error
         step, section, work, background = _no_step, _no_section, _no_work, _no_section
+        if not is_at_step and _may_be_rank_later(error):
+            step = _first_step
         return False
     finally:
         _attaching.release()
     _offer_stacks()
     return True
+
+
+def _may_be_rank_later(error):
+    nested_launchers = sys.modules.get("rankmend.hook.nested_launchers")
+    return nested_launchers is not None and isinstance(error, nested_launchers.NoRankYetError)
+
+
+def _attach_at_step(flags):
+    """Attach a process that has just finished a step, also one that was no rank before; return whether it reports."""
+    global _attach_error, _is_refused
+    if _writer is not None or _is_refused:
+        return _writer is not None
+    try:
+        from rankmend.hook import nested_launchers
+
+        if not _may_be_rank_later(_attach_error) or not nested_launchers.may_be_rank(
+            _is_multiprocessing_child()
+        ):
+            return False
+        _attach_error = None
+        if not _attach(flags, is_at_step=True):
+            _is_refused = True
+            return False
+        torch_rendezvous = sys.modules.get("rankmend.hook.torch_rendezvous")
+        if torch_rendezvous is not None:
+            torch_rendezvous.tell_unreported(_writer)
+        return True
+    except Exception:  # it costs the reports of this process alone
+        return False
 
 
 def _watch_end(writer):
@@ -162,16 +195,16 @@ def _offer_stacks():
         pass
 
 
-def _make_writer(flags):
+def _make_writer(flags, is_at_step=False):
     path = os.environ.get(_layout.ENV_PROGRESS_FILE)
     if not path and _make_file is None:
         raise RuntimeError("not started by rankmend run")
     is_child = _is_multiprocessing_child()
-    if path and is_child:
-        raise RuntimeError("a worker process of a rank is not a rank")
     if path:
         from rankmend.hook import nested_launchers
 
+        if is_child and not is_at_step:
+            raise nested_launchers.NoRankYetError("a worker process of a rank is not a rank")
         if nested_launchers.is_own_process():
             raise RuntimeError(
                 "a launcher is not a rank: one of those that it starts takes the file"
@@ -182,7 +215,7 @@ def _make_writer(flags):
         return Writer(_make_file(is_child), flags)  # in silence: this costs the watching alone
 
     try:
-        return Writer(path, flags)
+        return Writer(path, flags, takes_place=is_at_step)
     except OtherWriterError:  # a child of the rank: not an error
         raise
     except Exception as error:
@@ -201,12 +234,18 @@ def _is_multiprocessing_child():
 
 def _detach_child():
     """Detach a forked child, such as a data loader worker: it must not write as its parent."""
-    global _writer, _attach_error, _explicit, _keeper, step, section, work, background
-    _keeper = None
+    global _writer, _attach_error, _is_refused, _explicit, _keeper, step, section, work, background
+    _keeper, _is_refused = None, False
     try:
         writer, _writer, _explicit = _writer, None, False
         _attach_error = RuntimeError("forked from a rank")
         step, section, work, background = _no_step, _no_section, _no_work, _no_section
+        if os.environ.get(_layout.ENV_PROGRESS_FILE):
+            from rankmend.hook import nested_launchers
+
+            nested_launchers.note_fork()
+            _attach_error = nested_launchers.NoRankYetError("forked from a rank")
+            step = _first_step
         if writer is not None:
             writer.abandon()  # for callers that kept the parent's functions
     except Exception:  # whatever it is, the child goes on with what it was forked for
@@ -259,7 +298,7 @@ def _first_step(number, loss=None, grad_norm=None):
     """
     if _explicit:  # reached through `from rankmend import step`, bound before attaching
         _writer.step(number, loss=loss, grad_norm=grad_norm)
-    elif _attach(0):
+    elif _attach(0) or _attach_at_step(0):
         _tell_explicit()
         _writer.step(number, loss=loss, grad_norm=grad_norm)
 
@@ -300,9 +339,10 @@ def _note_first_step():
     """Tell what the script has imported, and have its end reported: only now is there a training to end."""
     _watch_end(_writer)
     try:
-        if os.environ.get(_layout.ENV_IMPORTS_FILE):
+        imports = sys.modules.get("rankmend.hook.imports")  # in a forked rank
+        if imports is None and os.environ.get(_layout.ENV_IMPORTS_FILE):
             from rankmend.hook import imports
-
+        if imports is not None:
             imports.tell()
     except Exception:  # the next start is slower for it, and no more
         pass

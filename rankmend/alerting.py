@@ -368,7 +368,7 @@ class AlertmanagerTarget:
             log.info("alerts are accepted again", extra={"target": self.name})
         if self._is_telling_anew:
             fields = {"target": self.name, "ahead_s": round(self._shift_s())}
-            log.warning("the receiver has another time: alerts are told by its clock", extra=fields)
+            log.warning("the receiver has another time: alerts use its clock", extra=fields)
             return TELL_ANEW_S
         return self._resend_s
 

@@ -1,6 +1,6 @@
-"""One formatter for the log lines of every process, in two shapes with the same fields.
+"""One formatter for the log lines of every process, in three shapes with the same fields.
 
-- daemons: ``time=... level=info message="..." key=value``
+- daemons: ``time=... level=info message="..." key=value``, or the same as an object of JSON
 - `rankmend run`, whose lines stand between those of the ranks: ``rankmend: WARNING: ... key=value``
 
 Where standard error is the journal, each line begins with its priority (``<4>``, sd-daemon(3)).
@@ -34,6 +34,7 @@ class LogShape(Enum):
 
     DAEMON = "daemon"
     LAUNCHER = "launcher"
+    JSON = "json"  # one object a line, with the fields of DAEMON
 
 
 class LineFormatter(logging.Formatter):
@@ -68,7 +69,11 @@ class LineFormatter(logging.Formatter):
             "message": record.getMessage(),
             **own,
         }
-        return _pairs(fields if trace is None else {**fields, "traceback": trace})
+        if trace is not None:
+            fields["traceback"] = trace
+        if self._shape is LogShape.JSON:
+            return json.dumps(fields, default=str)
+        return _pairs(fields)
 
 
 def _priority(level: int) -> int:
@@ -93,6 +98,12 @@ def configure(shape: LogShape = LogShape.DAEMON, *, is_daemon: bool = True) -> N
     handler.setFormatter(LineFormatter(shape, has_priority=is_journal(2)))
     level = logging.WARNING if shape is LogShape.LAUNCHER else logging.INFO
     logging.basicConfig(level=level, handlers=[handler], force=True)
+
+
+def use(shape: LogShape) -> None:
+    """Write the logs of this process in another shape from now on, as its configuration asks."""
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(LineFormatter(shape, has_priority=is_journal(2)))
 
 
 def is_journal(descriptor: int, environment: Mapping[str, str] = os.environ) -> bool:

@@ -12,6 +12,11 @@ def node_name(configured: str | None = None, environment: Mapping[str, str] | No
     return configured or variables.get("SLURMD_NODENAME") or short_name(socket.gethostname())
 
 
+def is_name_given(configured: str | None, environment: Mapping[str, str]) -> bool:
+    """Return whether the user or Slurm names this node: others know it by that name, so nothing may change it."""
+    return bool(configured or environment.get("SLURMD_NODENAME"))
+
+
 def short_name(host: str) -> str:
     """Return the first label of a host's name; an address, which some installers give as the name, stays whole."""
     try:

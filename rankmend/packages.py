@@ -45,7 +45,7 @@ BASE: Final = (
     NeededPackage("prometheus_client", "prometheus-client", "agent, controller"),
     NeededPackage("psutil", "psutil", "run, agent"),
     NeededPackage("rich", "rich", "tables"),
-    NeededPackage("urllib3", "urllib3", "whoever asks an agent or a controller"),
+    NeededPackage("urllib3", "urllib3", "clients of an agent or a controller"),
     NeededPackage("xxhash", "xxhash", "snapshots, checkpoints"),
 )
 

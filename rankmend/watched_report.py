@@ -1,4 +1,5 @@
-"""What a node's agent tells the controller of the jobs that other launchers have started (docs/reference/api.md).
+"""What a node's agent reports to the controller: the jobs that other launchers have started, and which jobs of our own run here
+(docs/reference/api.md).
 
 Both sides use these types. All times travel as ages, and names as their users have given them: who shows them makes
 them printable.
@@ -17,6 +18,13 @@ VERSION: Final = 1
 PATH: Final = "/v1/watched"
 BYTES_MAX: Final = 4 * 1024 * 1024  # 512 ranks with sections and full rings: 2.5 MB
 JOBS_MAX: Final = 512  # of one node: each has a rank there
+PRESENT_MAX: Final = (
+    64  # jobs of our own launchers on one node: as many connections as an agent takes
+)
+PRESENT_S: Final = 60.0  # between two reports of a node where nothing but `present` is to be said, and that is the same
+LEFT_S: Final = (
+    600.0  # a job that has left a node is reported for so long: it blames the node minutes later
+)
 RANKS_MAX: Final = 512  # of one job on one node, as many as an agent shows
 TIMINGS_MAX: Final = 33
 PLACES_MAX: Final = 16  # GPUs or NICs of one rank
@@ -142,12 +150,31 @@ class ReportedJob(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ended: Annotated[tuple[ReportedRank, ...], Meta(max_length=RANKS_MAX)] = ()
 
 
+class PresentJob(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A job whose launcher shows ranks to this node's agent. The kernel says which user the launcher runs under (SO_PEERCRED)."""
+
+    job_id: Annotated[
+        str, Meta(pattern=r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")
+    ]
+    uid: Number
+    user: Text = ""  # its name on this node; its number where it has none
+
+
+class LeftJob(PresentJob, frozen=True, kw_only=True, omit_defaults=True):
+    """Such a job whose launcher shows no ranks to the agent any more."""
+
+    age_s: Age  # since it did for the last time
+
+
 class WatchedReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All watched jobs of one node that have a rank there, or had one lately; the others have none."""
 
     version: Annotated[int, Meta(ge=1, le=VERSION + 1)] = VERSION
     node: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,252}$(?!\n)")]
     jobs: Annotated[tuple[ReportedJob, ...], Meta(max_length=JOBS_MAX)] = ()
+    # Of our own launchers. They report their ranks themselves; this is a second word on where they run.
+    present: Annotated[tuple[PresentJob, ...], Meta(max_length=PRESENT_MAX)] = ()
+    left: Annotated[tuple[LeftJob, ...], Meta(max_length=PRESENT_MAX)] = ()
 
 
 JobId = Annotated[str, Meta(max_length=36)]

@@ -414,7 +414,7 @@ def test_the_demo_recovers_from_both_faults_and_ends_with_equal_bits() -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=DEADLINE_S,
         check=False,
     )
 

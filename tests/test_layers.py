@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from rankmend.cli import COMMANDS
 from rankmend.hook import layout
 from recovery.messages.exchange import ORDER_ENVIRONMENT
 from tests.support.modules import FILES, PACKAGES, ROOT, module_name
@@ -127,6 +128,30 @@ def test_imports_point_right_only() -> None:
     ]
 
     assert wrong == []
+
+
+def _imports_at_import(file: Path) -> set[str]:
+    """Return what a file imports when it is imported itself."""
+    nodes = [
+        n for n in ast.parse(file.read_text()).body if isinstance(n, ast.Import | ast.ImportFrom)
+    ]
+    return set(_imports(nodes, file))
+
+
+def test_help_of_each_command_needs_only_rankmend() -> None:
+    """In a package the parts are put on the path when a command runs; manual pages and completion read its help alone."""
+    reached, left = set(), {module for module, _name, _help in COMMANDS.values()}
+    while left:
+        module = left.pop()
+        reached.add(module)
+        if layer_of(module) not in {"agent", "detectors", "recovery"}:
+            left |= {
+                name for name in _imports_at_import(file_of(module)) if is_ours(name)
+            } - reached
+
+    assert {
+        name for name in reached if layer_of(name) in {"agent", "detectors", "recovery"}
+    } == set()
 
 
 def test_pure_modules_reach_no_clock_file_socket_log_or_chance() -> None:

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from tests.support.eventually import DEADLINE_S
 from tests.support.modules import FILES, ROOT, module_name
 
 pytestmark = pytest.mark.process
@@ -30,7 +31,7 @@ def _loaded_by(code: str) -> set[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=DEADLINE_S,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert done.returncode == 0, done.stderr
@@ -90,3 +91,32 @@ def test_command_is_there_before_the_parts_are_on_the_path() -> None:
 )
 def test_start_loads_nothing_that_the_command_may_not_need(code: str) -> None:
     assert _loaded_by(code) & SLOW_TO_LOAD == set()
+
+
+@pytest.mark.parametrize("command", ["status", "incidents", "report", "why", "logs"])
+def test_a_machine_without_jobs_answers_without_making_types_of_records(command: str) -> None:
+    words = [command, "--state-dir", "/nonexistent/state"]
+
+    loaded = _loaded_by(
+        "import contextlib; from rankmend.cli import cli\n"
+        f"with contextlib.suppress(SystemExit): cli({words}, standalone_mode=False)\npass"
+    )
+
+    assert "rankmend.cli" in loaded
+    assert (
+        loaded & {"msgspec", "recovery.api.wire", "recovery.journal.records", *SLOW_TO_LOAD}
+        == set()
+    )
+
+
+@pytest.mark.parametrize("group", ["gpu", "rdma", "slurm", "agent", "controller", "kubernetes"])
+def test_doctor_on_a_host_without_configurations_loads_neither_daemon(group: str) -> None:
+    loaded = _loaded_by(
+        "from pathlib import Path; from rankmend.cli import doctor\n"
+        "from detectors.doctor.table import FactGroup\n"
+        "none = Path('/nonexistent/none.toml')\n"
+        "wanted = doctor._Wanted(Path('/proc'), Path('/sys'), none, none, (), None, None, None, None, None)\n"
+        f"doctor._examine_group(FactGroup('{group}'), doctor._readers(wanted)[FactGroup('{group}')])"
+    )
+
+    assert loaded & {"agent.config", "recovery.service.controller_config", "aiohttp"} == set()

@@ -18,10 +18,10 @@ TEST_FILES = [file for file in FILES if file.name.startswith("test_")]
 PROGRAMS = (
     *("system/faults/jobs/", "system/kubernetes/job.py", "system/chain/job.py"),
     *("support/faults/slow_disk.py", "support/faults/hanging_disk.py", "support/ib_write_bw.py"),
-    *("support/faults/checkpoint_kills.py", "support/hosts/machine.py"),
+    *("support/faults/checkpoint_kills.py", "support/hosts/machine.py", "fixtures/torchrun/"),
 )
 WAITS = "support/eventually.py"  # the only place that waits
-TIMEOUT_S_MIN = 60
+TIMEOUT_S_MIN = 300
 CLOCKS = {"monotonic", "perf_counter", "monotonic_ns", "perf_counter_ns", "process_time"}
 # What a test is about whose failure is never put down to chance, by the words of its name.
 SAFETY = re.compile(r"fenc|lease|owner|budget|journal|two_attempts|attempts_at_once|split_brain")

@@ -12,6 +12,7 @@ from agent.collectors.clock import ClockCollector
 from agent.collectors.disk import DiskCollector
 from agent.collectors.edac import EdacCollector
 from agent.collectors.host import HostCollector
+from agent.collectors.imex import ImexCollector, make_run_program
 from agent.collectors.md import MdCollector
 from agent.collectors.mounts import MountsCollector
 from agent.collectors.net_stack import NetStackCollector
@@ -20,11 +21,13 @@ from agent.collectors.pcie_aer import PcieAerCollector
 from agent.collectors.preflight import PreflightCollector
 from agent.collectors.pressure import PressureCollector
 from agent.collectors.processes import ProcessesCollector
+from agent.collectors.pstore import ARCHIVE, PstoreCollector
 from agent.collectors.services import ServicesCollector, Systemctl
 from agent.collectors.versions import VersionsCollector, load_baseline
 from agent.preflight.result_file import SERVICE_FOLDER
 from agent.ranks.table import RankSample
 from agent.sampling.collection import Collector
+from agent.sampling.demand import Demand
 from agent.sources.mount_prober import MountProber
 from agent.sources.pcie_acs import BridgeAcs
 from rankmend.clock import Clock
@@ -46,8 +49,10 @@ COLLECTORS: Final = (
     "pcie_aer",
     "clock",
     "services",
+    "imex",
     "versions",
     "preflight",
+    "pstore",
 )
 
 
@@ -84,13 +89,14 @@ def make_collectors(
     ranks: Callable[[], Iterable[RankSample]],
     excluded_nics: Sequence[str] = (),
     read_acs: Callable[[], Sequence[BridgeAcs]] | None = None,
+    demand: Demand | None = None,
 ) -> tuple[Collector, ...]:
     """Return the collectors. Beside a recorded tree this machine's own mounts, services and clock
     are not asked."""
     is_live = procfs_root == Path("/proc")
     baseline = load_baseline(Path(config.baseline)) if config.baseline else None
     return (
-        HostCollector(procfs_root),
+        HostCollector(procfs_root, clock, demand),
         PressureCollector(procfs_root),
         DiskCollector(procfs_root),
         MdCollector(sysfs_root),
@@ -110,8 +116,13 @@ def make_collectors(
         PcieAerCollector(sysfs_root),
         ClockCollector(sysfs_root, is_live=is_live),
         ServicesCollector(
-            sysfs_root, Systemctl() if is_live else None, config.services, config.modules
+            sysfs_root,
+            Systemctl() if is_live else None,
+            config.services,
+            config.modules,
+            root=Path("/"),
         ),
+        ImexCollector(Path("/") if is_live else None, procfs_root, make_run_program(clock)),
         VersionsCollector(
             procfs_root,
             sysfs_root,
@@ -121,4 +132,5 @@ def make_collectors(
             read_acs,
         ),
         PreflightCollector(SERVICE_FOLDER if is_live else None, clock),
+        PstoreCollector(sysfs_root, procfs_root, ARCHIVE if is_live else None),
     )

@@ -12,6 +12,7 @@ from agent.collectors.nic import NicCollector
 from agent.collectors.topology import TopologyCollector
 from agent.collectors.transceiver import TransceiverCollector
 from agent.sampling.collection import Collector
+from agent.sampling.demand import Demand
 from agent.sources.network_driver import DriverInfo, Ethtool, FecBlocks, PauseFrames
 from agent.sources.pci_topology import Plane
 from rankmend.clock import Clock
@@ -67,6 +68,7 @@ def make_collectors(
     procfs_root: Path,
     read_memory: Callable[[str], bytes] | None = None,
     clock: Clock | None = None,
+    demand: Demand | None = None,
 ) -> tuple[Collector, ...]:
     """Return the collectors. Beside a recorded tree no driver of this machine is asked.
 
@@ -78,7 +80,7 @@ def make_collectors(
     if read_memory is None:  # over a socket of its own: it is used in another thread
         read_memory = (Ethtool() if is_live else _NoDriver()).module_memory
     return (
-        NicCollector(sysfs_root, exclude, config.rates_gbit, clock),
+        NicCollector(sysfs_root, exclude, config.rates_gbit, clock, demand),
         EthernetCollector(sysfs_root, exclude, include),
         EthtoolCollector(sysfs_root, driver, exclude, include),
         TransceiverCollector(sysfs_root, read_memory, exclude, include),

@@ -10,7 +10,13 @@ import msgspec
 from agent.collectors.disk_health import DiskHealthCollector
 from agent.collectors.ipmi import IpmiCollector, IpmiEventsCollector
 from agent.collectors.redfish import RedfishCollector
-from agent.root_helper.client import Ask, HelperClient, TransceiverMemories, ask_acs
+from agent.root_helper.client import (
+    Ask,
+    HelperClient,
+    SeldomAsked,
+    TransceiverMemories,
+    ask_acs,
+)
 from agent.root_helper.questions import SOCKET_PATH, HelperAnswer, HelperQuery
 from agent.sampling.collection import Collector
 from agent.sources.pcie_acs import BridgeAcs, list_bridges, read_acs
@@ -46,7 +52,8 @@ def make_ask(helper_socket: str | None, clock: Clock, is_live: bool) -> Ask:
     """Return the way to the root helper. Beside a recorded tree this machine is not asked."""
     if not is_live:
         return _ask_nobody
-    return HelperClient(Path(helper_socket) if helper_socket else SOCKET_PATH, clock).ask
+    client = HelperClient(Path(helper_socket) if helper_socket else SOCKET_PATH, clock)
+    return SeldomAsked(client.ask, clock).ask
 
 
 def make_read_memory(

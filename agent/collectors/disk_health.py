@@ -132,7 +132,7 @@ class DiskHealthCollector:
                 refusal = refusal or str(error)
                 continue
             if self._refusals.pop(device, None) is not None:
-                log.info("disk tells of its health again", extra={"device": device})
+                log.info("disk reports its health again", extra={"device": device})
             return health
         if has_none or not refusal:  # nvme fails on a disk that has no health log
             self._refusals.pop(device, None)

@@ -10,14 +10,15 @@ Two collectors: `gpu` is broken when NVML does not answer, and its values then l
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import zip_longest
+from itertools import chain, zip_longest
+from operator import is_
 from pathlib import Path
 from typing import Final
 
 from agent.collectors.gpu_families import FAMILIES
 from agent.metrics import Metric
 from agent.nvml.driver_call import NO_GPU
-from agent.nvml.fields import PERIOD_S_BY_GROUP
+from agent.nvml.fields import FAST_SHOWN, PERIOD_S_BY_GROUP
 from agent.nvml.gpu_view import GpuView, MonitorState, MonitorView, Values
 from agent.nvml.known_gpus import GPUS_MAX
 from agent.nvml.monitor import GpuMonitor
@@ -27,10 +28,31 @@ from agent.sampling.collection import STALE_INTERVALS, STALE_S_MIN
 from rankmend.errors import NoSourceError, SourceError
 
 FIRST_ANSWER_S_MAX: Final = 8.0  # for the first run: less than `--once` waits
+SHOWN_METRICS: Final = frozenset(
+    {
+        "rankmend_gpu_clock_hertz",
+        "rankmend_gpu_fan_ratio",
+        "rankmend_gpu_memory_reserved_bytes",
+        "rankmend_gpu_memory_size_bytes",
+        "rankmend_gpu_memory_used_bytes",
+        "rankmend_gpu_performance_state_id",
+        *(f"rankmend_gpu_{field.name}" for field in FAST_SHOWN),
+    }
+)
 LISTED_PROCESSES_MAX: Final = 32  # a GPU, with pid and name
+PROCESS_RUNS: Final = 3  # a process is looked up this seldom, as the driver is asked for processes
 _FAMILY_BY_NAME: Final = {family.name: family for family in FAMILIES}
 
 Labels = tuple[tuple[str, str], ...]
+
+
+@dataclass(slots=True)
+class _Part:
+    """All metrics of one GPU, with what they were made of."""
+
+    basis: tuple[object, ...]
+    metrics: tuple[Metric, ...]
+    runs: int = 0  # since they were made
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,38 +86,91 @@ class GpuCollector:
         self._ranks = ranks
         self._procfs = procfs_root
         self._made: dict[tuple[int, str], _Made] = {}  # by GPU and group
+        self._counted: dict[int, tuple[tuple[object, ...], list[Metric]]] = {}  # by GPU
+        self._parts: dict[int, _Part] = {}  # by GPU
+        self._given: tuple[tuple[tuple[Metric, ...], ...], tuple[Metric, ...]] = ((), ())
         self._is_first = True
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Sequence[Metric]:
         wait_s, self._is_first = FIRST_ANSWER_S_MAX if self._is_first else 0.0, False
         view = self._monitor.view(wait_s)
         if view.state is MonitorState.ABSENT and self._expected_count is None:
             raise NoSourceError(view.problem)
         if view.count == 0 and not self._expected_count:
             raise NoSourceError("the driver lists no GPU")
+        if (
+            view.is_mismatched
+        ):  # one finding says so (gpu_driver_mismatch); the GPUs are well for all that is known
+            raise NoSourceError(f"the driver was replaced under its module: {view.problem}")
         if view.released_s is not None:
             raise SourceError(f"an operator has released the GPUs {view.released_s:.0f} s ago")
         if not any(is_fresh(gpu, self._sampled_every_s) for gpu in view.gpus):
             raise SourceError(view.problem or "no GPU has answered")
         rank_by_pid = self._rank_by_pid()
-        for gpu in view.gpus:
-            yield from _counters(gpu)
-            if is_fresh(gpu, self._sampled_every_s):
-                yield from self._readings(gpu)
-                yield from self._processes(gpu, rank_by_pid)
+        parts = tuple([self._part(gpu, rank_by_pid) for gpu in view.gpus])
+        before, given = self._given
+        if len(parts) != len(before) or not all(map(is_, parts, before)):
+            given = tuple(chain.from_iterable(parts))
+            self._given = (parts, given)
+        return given
+
+    def _part(self, gpu: GpuView, rank_by_pid: dict[int, RankSample]) -> tuple[Metric, ...]:
+        """Return the metrics of a GPU: the same tuple as before where nothing has changed."""
+        fresh = is_fresh(gpu, self._sampled_every_s)
+        groups = self._fresh_groups(gpu) if fresh else []
+        basis = (
+            *(labels_of(gpu), gpu.errors, gpu.last_xid, gpu.events, gpu.xids, gpu.seconds),
+            *(fresh, gpu.is_lost, gpu.needs_reset),
+            [(group, gpu.groups[group].revision) for group in groups],
+            gpu.processes,
+            [(pid, rank.identity) for pid, rank in rank_by_pid.items()] if gpu.processes else (),
+        )
+        part = self._parts.get(gpu.index)
+        if part is not None and part.basis == basis:
+            part.runs += 1
+            if not gpu.processes or part.runs < PROCESS_RUNS:
+                return part.metrics
+        found = [*self._counters(gpu)]
+        if fresh:
+            self._readings(gpu, groups, found)
+            found += self._processes(gpu, rank_by_pid)
+        if part is None or [*part.metrics] != found:
+            part = _Part(basis, tuple(found))
+        part.basis, part.runs = basis, 0
+        self._parts[gpu.index] = part
+        return part.metrics
+
+    def _fresh_groups(self, gpu: GpuView) -> list[str]:
+        """Return the groups of values that are not too old."""
+        fresh = []
+        for group, read in gpu.groups.items():
+            period_s = max(PERIOD_S_BY_GROUP.get(group, 0.0), self._sampled_every_s)
+            if read.age_s <= max(STALE_INTERVALS * period_s, STALE_S_MIN):
+                fresh.append(group)
+        return fresh
 
     def stop(self) -> None:
         """End the collector child: a GPU that nobody holds can be reset."""
         self._monitor.stop()
 
-    def _readings(self, gpu: GpuView) -> Iterator[Metric]:
+    def _counters(self, gpu: GpuView) -> Sequence[Metric]:
+        """Return what was counted; what stands where it stood was made before."""
+        counted = (labels_of(gpu), gpu.errors, gpu.last_xid, gpu.events, gpu.xids, gpu.seconds)
+        before, made = self._counted.get(gpu.index, ((), []))
+        if counted != before:
+            now = [*_counters(gpu)]
+            if len(now) == len(made):
+                now = [old if old == new else new for old, new in zip(made, now, strict=True)]
+            made = now
+            self._counted[gpu.index] = (counted, made)
+        return made
+
+    def _readings(self, gpu: GpuView, groups: Sequence[str], found: list[Metric]) -> None:
         labels = labels_of(gpu)
         if not gpu.is_lost:
-            yield Metric("rankmend_gpu_reset_required", int(gpu.needs_reset), labels)
-        for group, read in gpu.groups.items():
-            period_s = max(PERIOD_S_BY_GROUP.get(group, 0.0), self._sampled_every_s)
-            if read.age_s > max(STALE_INTERVALS * period_s, STALE_S_MIN):
-                continue
+            found.append(Metric("rankmend_gpu_reset_required", int(gpu.needs_reset), labels))
+        for group in groups:
+            read = gpu.groups[group]
             made = self._made.get((gpu.index, group), _NOTHING_MADE)
             if made.revision != read.revision:  # most groups are read less often than shown
                 if made.labels != labels or len(made.values) != len(read.values):
@@ -104,7 +179,7 @@ class GpuCollector:
                 made = self._made[gpu.index, group] = _Made(
                     read.revision, labels, read.values, metrics
                 )
-            yield from made.metrics
+            found += made.metrics
 
     def _rank_by_pid(self) -> dict[int, RankSample]:
         return {rank.pid: rank for rank in self._ranks() if rank.pid}
@@ -161,7 +236,7 @@ class GpuStateCollector:
         is_absent = view.state is MonitorState.ABSENT or view.count == 0
         if is_absent and self._expected_count is None:
             raise NoSourceError(view.problem or "the driver lists no GPU")
-        if view.released_s is None:
+        if view.released_s is None and not view.is_mismatched:
             yield from self._standing(view)
         if self._expected_count is not None:
             yield Metric("rankmend_gpu_expected", self._expected_count)
@@ -221,6 +296,7 @@ def _counters(gpu: GpuView) -> Iterator[Metric]:
     yield Metric("rankmend_gpu_read_errors_total", gpu.errors, labels)
     for event, count in gpu.events.items():
         yield Metric("rankmend_gpu_events_total", count, _with(labels, "event", event))
+    yield Metric("rankmend_gpu_last_xid_id", gpu.last_xid, labels)
     for code, count in gpu.xids.items():
         yield Metric("rankmend_gpu_xid_events_total", count, _with(labels, "xid", str(code)))
     for reason, seconds in gpu.seconds.items():

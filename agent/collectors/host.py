@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Final
 
 from agent.metrics import Family, Metric, counter, gauge
+from agent.sampling.demand import UNREAD_S_MAX, Demand
 from agent.sources.kept_files import KeptFiles
+from rankmend.clock import Clock
 from rankmend.errors import NoSourceError, SourceError
 
 FILE_BYTES_MAX: Final = 1 << 20  # /proc/stat of 1,024 CPUs has 150 kB
@@ -260,33 +262,75 @@ _FILES: Final[tuple[tuple[str, Callable[[str], Iterator[Metric]]], ...]] = (
     ("sys/fs/file-nr", read_file_nr),
     ("sys/kernel/tainted", read_tainted),
 )
+# No check reads them, and `stat` is the dearest: the kernel adds up each CPU's interrupts for it.
+SHOWN_FILES: Final = frozenset({"uptime", "stat"})
+SHOWN_METRICS: Final = frozenset(
+    {
+        "rankmend_host_uptime_seconds",
+        "rankmend_host_cpu_seconds_total",
+        "rankmend_host_cpus",
+        "rankmend_host_tasks_running",
+        "rankmend_host_tasks_blocked",
+    }
+)
 
 
 class HostCollector:
     name = "host"
     interval_s = 1.0
 
-    def __init__(self, procfs_root: Path) -> None:
+    def __init__(
+        self, procfs_root: Path, clock: Clock | None = None, demand: Demand | None = None
+    ) -> None:
+        """With clock and demand, `SHOWN_FILES` are read before somebody is expected to look."""
         self._root = procfs_root
+        self._clock = clock
+        self._demand = demand
+        self._shown_at_s = float("-inf")
+        self._made: dict[str, tuple[str, tuple[Metric, ...]]] = {}  # by file, with its text
         self._files = KeptFiles(bytes_max=FILE_BYTES_MAX)
 
     def collect(self) -> Iterator[Metric]:
         self._files.begin_run()
-        errors = []
+        is_shown = self._is_shown()
+        errors: list[str] = []
+        found: list[Metric] = []
         is_measured = False
         for name, read in _FILES:
+            if not is_shown and name in SHOWN_FILES and name in self._made:
+                found += self._made[name][1]
+                is_measured = True
+                continue
             labels = (("file", name),)
             try:
-                metrics = tuple(read(self._files.read(f"{self._root}/{name}")))
+                text = self._files.read(f"{self._root}/{name}")
+                made = self._made.get(name)
+                if made is None or made[0] != text:
+                    metrics = (Metric("rankmend_host_file_success", 1, labels), *read(text))
+                    made = self._made[name] = (text, metrics)
             except NoSourceError as error:
+                self._made.pop(name, None)
                 errors.append(str(error))
                 continue
             except SourceError as error:
+                self._made.pop(name, None)
                 errors.append(f"{name}: {error}")
-                yield Metric("rankmend_host_file_success", 0, labels)
+                found.append(Metric("rankmend_host_file_success", 0, labels))
                 continue
             is_measured = True
-            yield Metric("rankmend_host_file_success", 1, labels)
-            yield from metrics
+            found += made[1]
         if not is_measured:  # every node has these files
             raise SourceError("; ".join(errors))
+        return iter(found)
+
+    def _is_shown(self) -> bool:
+        """Return whether the files that no check reads are read in this run."""
+        if self._clock is None or self._demand is None:
+            return True
+        now_s = self._clock.now_s()
+        # the interval of 1 s is kept to some milliseconds
+        is_due = now_s - self._shown_at_s >= UNREAD_S_MAX - 0.5
+        if is_due or self._demand.is_expected(0.0, self.interval_s):
+            self._shown_at_s = now_s
+            return True
+        return False

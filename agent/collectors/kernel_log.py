@@ -35,6 +35,7 @@ FIRST_RECORDS_MAX: Final = 100_000  # before the first page: a ring of 16 MiB ha
 WAKE_RECORDS_MAX: Final = 2_000  # per wake-up: 20 ms
 PAUSE_S: Final = 0.02  # after a full batch: in a storm one core is half used
 IDLE_S_MAX: Final = 1.0
+REJUDGE_S: Final = 10.0  # of a log that has not grown; repeats are counted over a day
 SAVE_S: Final = 5.0  # what is not saved is read and counted again, from the state saved before it
 
 _CODED: Final = {
@@ -128,6 +129,9 @@ class KernelLogCollector:
         self._saved_at_s = clock.now_s()
         self._is_saved = True  # nothing has been read since the file was written
         self._save_trouble = ""
+        self._fed = 0  # grows with each record that was read
+        self._counted: tuple[int, tuple[Metric, ...]] | None = None  # as of which record
+        self._judged: tuple[int, float, tuple[KernelFinding, ...]] | None = None  # record, time
 
     def collect(self) -> Iterator[Metric]:
         """Return the counts; the first run reads what the log holds and starts to follow it."""
@@ -136,16 +140,36 @@ class KernelLogCollector:
             raise SourceError("reading the kernel log failed") from failure
         if self._thread is None or not self._thread.is_alive():
             self._start()
+        injected = self._injected()
         with self._lock:
-            groups = self._state.groups()
-            yield from self._counts()
-        yield from _event_metrics((*groups, *self._injected()))
+            fed, counted = self._fed, self._counted
+            if counted is not None and counted[0] == fed and not injected:
+                return iter(counted[1])  # the log is as it was: as in nearly all seconds
+            groups, counts = self._state.groups(), tuple(self._counts())
+        metrics = (*counts, *_event_metrics((*groups, *injected)))
+        self._counted = None if injected else (fed, metrics)
+        return iter(metrics)
 
     def findings(self) -> tuple[KernelFinding, ...]:
-        """Return what the log of this boot says is wrong, the worst first."""
+        """Return what the log of this boot says is wrong, the worst first.
+
+        A log that has not grown is judged anew each `REJUDGE_S`: with time alone a verdict only
+        becomes milder, because what is older than a day no longer counts as a repeat.
+        """
+        injected, now_s = self._injected(), self._clock.now_s()
         with self._lock:
+            fed, judged = self._fed, self._judged
+            if (
+                judged is not None
+                and judged[0] == fed
+                and not injected
+                and now_s - judged[1] < REJUDGE_S
+            ):
+                return judged[2]
             groups = self._state.groups()
-        return judge((*groups, *self._injected()), self._policy, self._clock.now_s())
+        findings = judge((*groups, *injected), self._policy, now_s)
+        self._judged = None if injected else (fed, now_s, findings)
+        return findings
 
     def _injected(self) -> tuple[EventGroup, ...]:
         """Return the events that are injected now; once their file has gone, so have they."""
@@ -205,6 +229,7 @@ class KernelLogCollector:
         with self._lock:
             events = [event for record in records if (event := self._state.feed(record))]
             if records or reader.broken != self._saved.broken:
+                self._fed += 1
                 self._saved = SavedKernelLog(
                     self._boot_id, reader.newest, reader.lost, reader.broken
                 )

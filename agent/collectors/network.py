@@ -1,8 +1,8 @@
-"""Bytes, packets, errors and drops of each network device, through psutil.
+"""Bytes, packets, errors and drops of each network device.
 
 Source: <root>/net/dev, proc(5). Devices of containers (veth and the like) are left out: they
         come and go with each container and would be series without end.
-Cost:   0.1 ms a run; no privilege.
+Cost:   0.05 ms a run through a kept descriptor; no privilege.
 """
 
 import re
@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import psutil
-
+from agent.collectors.host import FILE_BYTES_MAX, parse_number
 from agent.metrics import Family, Metric, counter
-from rankmend.errors import NoSourceError, SourceError
+from agent.sources.kept_files import KeptFiles
+from rankmend.errors import SourceError
 
 _IGNORED_DEVICES = re.compile(r"(veth|cali|lxc|tap|vnet|ifb).*")
 
@@ -31,33 +31,53 @@ FAMILIES: Final[tuple[Family, ...]] = (
 )
 
 
+_SERIES: Final = (  # metric, place in a line of net/dev
+    *(
+        (f"rankmend_network_{way}_{what}_total", first + place)
+        for way, first in (("receive", 0), ("transmit", 8))
+        for place, what in enumerate(("bytes", "packets", "errors", "drops"))
+    ),
+)
+_FIELDS: Final = 16
+
+
+def parse_devices(text: str) -> dict[str, str]:
+    """Return the counters of each device as they are written, without devices of containers."""
+    devices = {}
+    for line in text.splitlines()[2:]:  # after two lines of headings
+        name, colon, counters = line.rpartition(":")  # an alias has a colon in its name
+        if not colon:
+            raise SourceError(f"line of net/dev is not '<device>: <counters>': {line[:80]!r}")
+        name = name.strip()
+        if _IGNORED_DEVICES.fullmatch(name) is None:
+            devices[name] = counters
+    return devices
+
+
 class NetworkCollector:
     name = "network"
     interval_s = 1.0
 
     def __init__(self, procfs_root: Path) -> None:
-        self._path = procfs_root / "net" / "dev"
-        psutil.PROCFS_PATH = str(procfs_root)
+        self._path = str(procfs_root / "net" / "dev")
+        self._files = KeptFiles(bytes_max=FILE_BYTES_MAX)
+        self._made: dict[str, tuple[str, tuple[Metric, ...]]] = {}  # by device, with its text
 
     def collect(self) -> Iterator[Metric]:
-        if not self._path.exists():
-            raise NoSourceError(f"no network devices at {self._path}")
-        try:
-            devices = psutil.net_io_counters(pernic=True, nowrap=False)
-        except (OSError, ValueError, LookupError) as error:
-            raise SourceError(f"cannot read {self._path}") from error
-        for device, io in sorted(devices.items()):
-            if _IGNORED_DEVICES.fullmatch(device):
-                continue
-            labels = (("device", device),)
-            for name, value in (
-                ("receive_bytes", io.bytes_recv),
-                ("receive_packets", io.packets_recv),
-                ("receive_errors", io.errin),
-                ("receive_drops", io.dropin),
-                ("transmit_bytes", io.bytes_sent),
-                ("transmit_packets", io.packets_sent),
-                ("transmit_errors", io.errout),
-                ("transmit_drops", io.dropout),
-            ):
-                yield Metric(f"rankmend_network_{name}_total", value, labels)
+        self._files.begin_run()
+        devices = parse_devices(self._files.read(self._path))
+        before, self._made = self._made, {}
+        for device, text in sorted(devices.items()):
+            made = before.get(device)
+            if made is None or made[0] != text:  # idle devices are the many
+                made = (text, _metrics(device, text))
+            self._made[device] = made
+            yield from made[1]
+
+
+def _metrics(device: str, text: str) -> tuple[Metric, ...]:
+    fields = text.split()
+    if len(fields) < _FIELDS:
+        raise SourceError(f"net/dev has {len(fields)} counters of {device}")
+    labels = (("device", device),)
+    return tuple(Metric(name, parse_number(fields[place]), labels) for name, place in _SERIES)

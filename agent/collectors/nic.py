@@ -22,12 +22,14 @@ from agent.collectors.nic_files import (
     BYTES_OF_GBIT,
     COUNTERS,
     QUICK_COUNTERS,
+    SHOWN_COUNTERS,
     PortCounter,
     parse_counter,
     parse_rate,
     parse_state,
 )
 from agent.metrics import Metric
+from agent.sampling.demand import UNREAD_S_MAX, Demand
 from agent.sources.kept_files import KeptFiles
 from agent.sources.pci_topology import (
     is_excluded,
@@ -60,10 +62,13 @@ class _Port:
     number: str
     folder: str
     labels: Labels
+    rate_path: str
+    states: tuple[tuple[str, str], ...]  # path, metric
     info: Metric
     group: str  # ports of one board and link layer, which ought to have one rate
     counters: tuple[tuple[str, PortCounter, str], ...]  # path, counter, name
     slow_counters: tuple[tuple[str, PortCounter, str], ...]
+    shown_counters: tuple[tuple[str, PortCounter, str], ...]
     hardware: tuple[tuple[str, str, Labels], ...]  # path, metric, labels
     unlisted: tuple[str, ...]  # folders that could not be read
 
@@ -81,7 +86,8 @@ class _Device:
 class NicCollector:
     """``rates_gbit`` holds what the links ought to run at, by pattern of device or port.
 
-    With a clock, the counters of errors and of the hardware are read every `SLOW_S`.
+    With a clock, the counters of errors and of the hardware are read every `SLOW_S`; with a demand, those of
+    traffic before somebody is expected to look.
     """
 
     name = "nic"
@@ -93,8 +99,12 @@ class NicCollector:
         excluded: Sequence[str] = (),
         rates_gbit: Mapping[str, float] | None = None,
         clock: Clock | None = None,
+        demand: Demand | None = None,
     ) -> None:
         self._clock = clock
+        self._demand = demand
+        self._shown: dict[str, tuple[tuple[Metric, ...], list[str]]] = {}  # as below
+        self._shown_at_s = float("-inf")
         self._slow: dict[str, tuple[tuple[Metric, ...], list[str]]] = {}  # by folder, with failures
         self._slow_at_s = float("-inf")
         self._root = sysfs_root / "class" / "infiniband"
@@ -102,12 +112,17 @@ class NicCollector:
         self._excluded = tuple(excluded)
         self._rates_gbit = dict(rates_gbit or {})
         self._files = KeptFiles()
+        self._made: dict[str, tuple[str, Metric]] = {}  # what a file's text was made into
+        self._rates: dict[str, tuple[str, float]] = {}  # the same of the files `rate`
         self._devices: dict[str, _Device] = {}
         self._rate_max_by_group: dict[str, float] = {}
         self._names: frozenset[str] = frozenset()
         self._run = 0
+        self._given: tuple[Metric, ...] = ()  # the newest answer
+        self._quick_paths: tuple[str, ...] = ()  # what it may change with at the next run
+        self._slow_before: dict[str, tuple[tuple[Metric, ...], list[str]]] = {}  # as `_slow` was
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Sequence[Metric]:
         if not self._root.is_dir():
             raise NoSourceError(f"no RDMA devices at {self._root}")
         self._files.begin_run()
@@ -118,26 +133,58 @@ class NicCollector:
         if not self._devices:
             raise NoSourceError(f"no RDMA device at {self._root} that is not excluded")
         self._run += 1
-        self._forget_slow()
+        is_more_due = self._forget_slow()
+        if self._quick_paths and not is_more_due and self._files.are_unchanged(self._quick_paths):
+            return self._given  # as in nearly all seconds
         rates = self._read_rates()
+        found: list[Metric] = []
+        failures = 0
         for device in self._devices.values():
-            yield device.info
+            found.append(device.info)
             for port in device.ports:
-                yield from self._read_port(port, rates)
+                failures += self._read_port(port, rates, found)
             if device.hardware or device.unlisted:
                 metrics, unread = self._read_slow(device.folder, (), device.labels, device.hardware)
                 failed = [*device.unlisted, *unread]
-                yield from metrics
-                yield Metric("rankmend_nic_unreadable_files", len(failed), device.labels)
+                failures += len(failed)
+                found += metrics
+                found.append(Metric("rankmend_nic_unreadable_files", len(failed), device.labels))
+        # what failed is tried again each time
+        self._quick_paths = () if failures else tuple(self._find_quick_paths())
+        given = self._given
+        if len(given) != len(found) or any(
+            new != old for new, old in zip(found, given, strict=True)
+        ):
+            self._given = tuple(found)
+        return self._given
 
-    def _forget_slow(self) -> None:
+    def _find_quick_paths(self) -> Iterator[str]:
+        """Return the files that are read each second; what a port lacks is looked for with the slow ones."""
+        for device in self._devices.values():
+            for port in device.ports:
+                paths = (port.rate_path, *(path for path, _metric in port.states))
+                paths += tuple(path for path, _counter, _name in port.counters)
+                yield from filter(self._files.remembers, paths)
+
+    def _forget_slow(self) -> bool:
+        """Forget what is to be read again in this run; return whether there is anything."""
         now_s = self._clock.now_s() if self._clock else 0.0
         # the interval of 1 s is kept to some milliseconds
-        if self._clock is None or now_s - self._slow_at_s >= SLOW_S - 0.5:
-            self._slow, self._slow_at_s = {}, now_s
+        is_slow_due = self._clock is None or now_s - self._slow_at_s >= SLOW_S - 0.5
+        if is_slow_due:
+            self._slow_before, self._slow, self._slow_at_s = self._slow, {}, now_s
+        is_shown_due = (
+            self._demand is None
+            or self._demand.is_expected(0.0, self.interval_s)
+            or now_s - self._shown_at_s >= UNREAD_S_MAX - 0.5
+        )
+        if is_shown_due:
+            self._shown, self._shown_at_s = {}, now_s
+        return is_slow_due or is_shown_due
 
     def _rescan(self) -> None:
-        self._slow = {}
+        self._slow, self._shown, self._slow_before, self._quick_paths = {}, {}, {}, ()
+        self._made, self._rates = {}, {}
         names = [name for name in list_names(self._root) if not is_excluded(name, self._excluded)]
         for name in [name for name in self._devices if name not in names]:
             self._files.forget(self._devices[name].folder + "/")
@@ -191,10 +238,15 @@ class NicCollector:
             number=folder.name,
             folder=str(folder),
             labels=labels,
+            rate_path=str(folder / "rate"),
+            states=tuple((str(folder / name), metric) for name, metric in _STATES),
             info=Metric("rankmend_nic_port_info", 1, info),
             group=f"{board} {link_layer}" if board else "",
             counters=tuple(one for one in counters if one[2] in QUICK_COUNTERS),
-            slow_counters=tuple(one for one in counters if one[2] not in QUICK_COUNTERS),
+            slow_counters=tuple(
+                one for one in counters if one[2] not in QUICK_COUNTERS | SHOWN_COUNTERS
+            ),
+            shown_counters=tuple(one for one in counters if one[2] in SHOWN_COUNTERS),
             hardware=_find_hardware(folders, labels, unlisted),
             unlisted=tuple(dict.fromkeys(unlisted)),
         )
@@ -205,44 +257,64 @@ class NicCollector:
         for device in self._devices.values():
             for port in device.ports:
                 try:
-                    rate = parse_rate(self._files.read(f"{port.folder}/rate"))
+                    text = self._files.read(port.rate_path)
+                    known = self._rates.get(port.rate_path)
+                    if known is None or known[0] is not text:
+                        known = self._rates[port.rate_path] = (text, parse_rate(text))
                 except NoSourceError:
                     continue
                 except SourceError:
                     rates[port.folder] = None
                     continue
+                rate = known[1]
                 rates[port.folder] = rate
                 if port.group:
-                    known = self._rate_max_by_group.get(port.group, 0.0)
-                    self._rate_max_by_group[port.group] = max(known, rate)
+                    most = self._rate_max_by_group.get(port.group, 0.0)
+                    self._rate_max_by_group[port.group] = max(most, rate)
         return rates
 
-    def _read_port(self, port: _Port, rates: Mapping[str, float | None]) -> Iterator[Metric]:
+    def _read_port(
+        self, port: _Port, rates: Mapping[str, float | None], found: list[Metric]
+    ) -> int:
+        """Add what a port's files hold; return how many could not be read."""
         failed = list(port.unlisted)
-        yield port.info
-        for name, metric in _STATES:
-            path = f"{port.folder}/{name}"
+        found.append(port.info)
+        for path, metric in port.states:
             try:
-                yield Metric(metric, parse_state(self._files.read(path)), port.labels)
+                text = self._files.read(path)
+                known = self._made.get(path)
+                if known is None or known[0] is not text:
+                    made = Metric(metric, parse_state(text), port.labels)
+                    known = self._made[path] = (text, made)
+                found.append(known[1])
             except NoSourceError:
                 continue
             except SourceError:
                 failed.append(path)
         rate = rates.get(port.folder)
         if rate is not None:
-            yield Metric("rankmend_nic_rate_bytes_per_second", rate, port.labels)
+            found.append(Metric("rankmend_nic_rate_bytes_per_second", rate, port.labels))
         elif port.folder in rates:
-            failed.append(f"{port.folder}/rate")
+            failed.append(port.rate_path)
         rate_max = self._rate_max(port)
         if rate_max is not None:
-            yield Metric("rankmend_nic_rate_max_bytes_per_second", rate_max, port.labels)
-        yield from self._read_counters(port.counters, port.labels, failed)
+            found.append(Metric("rankmend_nic_rate_max_bytes_per_second", rate_max, port.labels))
+        self._read_counters(port.counters, port.labels, failed, found)
+        shown = self._shown.get(port.folder)
+        if shown is None:
+            unshown: list[str] = []
+            newest: list[Metric] = []
+            self._read_counters(port.shown_counters, port.labels, unshown, newest)
+            shown = self._shown[port.folder] = (tuple(newest), unshown)
+        found += shown[0]
+        failed += shown[1]
         metrics, unread = self._read_slow(
             port.folder, port.slow_counters, port.labels, port.hardware
         )
         failed += unread
-        yield from metrics
-        yield Metric("rankmend_nic_unreadable_files", len(failed), port.labels)
+        found += metrics
+        found.append(Metric("rankmend_nic_unreadable_files", len(failed), port.labels))
+        return len(failed)
 
     def _read_slow(
         self,
@@ -253,13 +325,18 @@ class NicCollector:
     ) -> tuple[tuple[Metric, ...], list[str]]:
         """Return these counters and the files that could not be read, as of their newest read."""
         known = self._slow.get(folder)
+        if known is None and (before := self._slow_before.pop(folder, None)) is not None:
+            paths = [path for path, *_rest in (*counters, *hardware)]
+            if not before[1] and self._files.are_unchanged(filter(self._files.remembers, paths)):
+                known = self._slow[folder] = before
         if known is None:
             failed: list[str] = []
-            metrics = (
-                *self._read_counters(counters, labels, failed),
-                *self._read_hardware(hardware, failed),
-            )
-            known = self._slow[folder] = (metrics, failed)
+            found: list[Metric] = []
+            self._read_counters(counters, labels, failed, found)
+            for path, metric, about in hardware:
+                if (made := self._read_made(path, metric, 1, about, failed)) is not None:
+                    found.append(made)
+            known = self._slow[folder] = (tuple(found), failed)
         return known
 
     def _read_counters(
@@ -267,31 +344,33 @@ class NicCollector:
         counters: tuple[tuple[str, PortCounter, str], ...],
         labels: Labels,
         failed: list[str],
-    ) -> Iterator[Metric]:
-        for path, port_counter, name in counters:
-            value = self._read_counter(path, failed)
-            if value is None:
+        found: list[Metric],
+    ) -> None:
+        for path, counter, name in counters:
+            made = self._read_made(path, counter.metric, counter.factor, labels, failed)
+            if made is None:
                 continue
-            yield Metric(port_counter.metric, value * port_counter.factor, labels)
-            if value == port_counter.saturates_at:
-                yield Metric("rankmend_nic_saturated", 1, (*labels, ("counter", name)))
+            found.append(made)
+            ceiling = counter.saturates_at
+            if ceiling is not None and made.value == ceiling * counter.factor:
+                found.append(Metric("rankmend_nic_saturated", 1, (*labels, ("counter", name))))
 
-    def _read_hardware(
-        self, files: tuple[tuple[str, str, Labels], ...], failed: list[str]
-    ) -> Iterator[Metric]:
-        for path, metric, labels in files:
-            value = self._read_counter(path, failed)
-            if value is not None:
-                yield Metric(metric, value, labels)
-
-    def _read_counter(self, path: str, failed: list[str]) -> int | None:
+    def _read_made(
+        self, path: str, metric: str, factor: int, labels: Labels, failed: list[str]
+    ) -> Metric | None:
+        """Return a counter's sample: the one before where the file holds the same text."""
         try:
-            return parse_counter(self._files.read(path, holds_back=True))
+            text = self._files.read(path, holds_back=True)
+            known = self._made.get(path)
+            if known is None or known[0] is not text:
+                made = Metric(metric, parse_counter(text) * factor, labels)
+                known = self._made[path] = (text, made)
         except NoSourceError:
             return None
         except SourceError:
             failed.append(path)
             return None
+        return known[1]
 
     def _rate_max(self, port: _Port) -> float | None:
         """Return what a port can do: as configured, else the most that its kind has done here."""

@@ -58,17 +58,12 @@ COUNTERS: Final = {
     )
 }
 # asked each time; the others count errors and congestion, which no check judges within 5 s
-QUICK_COUNTERS: Final = frozenset(
-    {
-        "link_downed",
-        "link_error_recovery",
-        "port_xmit_wait",
-        "port_xmit_data",
-        "port_rcv_data",
-        "port_xmit_packets",
-        "port_rcv_packets",
-    }
+QUICK_COUNTERS: Final = frozenset({"link_downed", "link_error_recovery"})
+# how much traffic there is: no check reads it, people read it when they look
+SHOWN_COUNTERS: Final = frozenset(
+    {"port_xmit_wait", "port_xmit_data", "port_rcv_data", "port_xmit_packets"}
 )
+SHOWN_METRICS: Final = frozenset(COUNTERS[name].metric for name in SHOWN_COUNTERS)
 
 
 def parse_state(text: str) -> int:

@@ -22,8 +22,10 @@ _ACTIVE: Final = (
 )
 _DIRECTIONS: Final = ("receive", "transmit")
 
+_PLANE: Final = "rankmend_topology_plane_info"
 _WANTED: Final = frozenset(
     {
+        _PLANE,
         "rankmend_nic_port_state_id",
         "rankmend_nic_receive_packets_total",
         "rankmend_nic_rate_bytes_per_second",
@@ -79,11 +81,13 @@ def read_ports(metrics: Iterable[Metric]) -> dict[Port, PortHealth]:
     values: dict[str, dict[Port, float]] = {}
     planes: dict[Port, str] = {}
     for metric in metrics:
+        if metric.name not in _WANTED:
+            continue
         labels = dict(metric.labels)
         port = labels.get("device", ""), labels.get("port", "")
-        if metric.name == "rankmend_topology_plane_info":
+        if metric.name == _PLANE:
             planes[port] = labels["plane"]
-        elif metric.name in _WANTED:
+        else:
             values.setdefault(metric.name, {})[port] = metric.value
     found = {}
     for port, plane in planes.items():

@@ -62,24 +62,37 @@ class PressureCollector:
     def __init__(self, procfs_root: Path) -> None:
         self._root = procfs_root / "pressure"
         self._files = KeptFiles()
+        self._made: dict[str, tuple[str, tuple[Metric, ...]]] = {}  # by resource, with its text
 
     def collect(self) -> Iterator[Metric]:
-        if not self._root.is_dir():
+        if not self._made and not self._root.is_dir():
             raise NoSourceError(f"no {self._root}: a kernel before 4.20 or without CONFIG_PSI")
         self._files.begin_run()
         problems = []
         for resource in _RESOURCES:
-            labels = (("resource", resource),)
             try:
-                stalled_s = parse_pressure(self._files.read(f"{self._root}/{resource}"))
+                text = self._files.read(f"{self._root}/{resource}")
+                made = self._made.get(resource)
+                if made is None or made[0] != text:
+                    made = self._made[resource] = (text, _metrics(resource, text))
             except NoSourceError as error:  # EOPNOTSUPP too
+                self._made.pop(resource, None)
                 problems.append(error)
                 continue
             except SourceError:
-                yield Metric("rankmend_pressure_success", 0, labels)
+                yield Metric("rankmend_pressure_success", 0, (("resource", resource),))
                 continue
-            yield Metric("rankmend_pressure_success", 1, labels)
-            for kind, value_s in stalled_s.items():
-                yield Metric(f"rankmend_pressure_{kind}_seconds_total", value_s, labels)
+            yield from made[1]
         if len(problems) == len(_RESOURCES):
             raise NoSourceError("pressure accounting is off: boot with psi=1") from problems[0]
+
+
+def _metrics(resource: str, text: str) -> tuple[Metric, ...]:
+    labels = (("resource", resource),)
+    return (
+        Metric("rankmend_pressure_success", 1, labels),
+        *(
+            Metric(f"rankmend_pressure_{kind}_seconds_total", stalled_s, labels)
+            for kind, stalled_s in parse_pressure(text).items()
+        ),
+    )

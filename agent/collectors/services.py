@@ -6,7 +6,8 @@ Cost:   one process of 8 ms a run; no privilege.
 
 Units named in the configuration must run: one that is not even installed is down. Of the units in
 `USUAL_UNITS`, without which GPUs or logins of jobs stop working, those count that this node starts
-at boot (enabled).
+at boot (enabled). The IMEX daemon counts only where a domain is configured, and one that was stopped, not failed, does not
+count against the node: prologs start it for a job and epilogs stop it.
 """
 
 import contextlib
@@ -19,13 +20,15 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
+from agent.collectors.imex import UNIT as IMEX_UNIT
+from agent.collectors.imex import read_domain
 from agent.metrics import Family, Metric, counter, gauge
 from rankmend.errors import NoSourceError, SourceError
 
 USUAL_UNITS: Final = (
     "nvidia-fabricmanager.service",
     "nvidia-persistenced.service",
-    "nvidia-imex.service",
+    IMEX_UNIT,
     "munge.service",
     "slurmd.service",
     "opensm.service",
@@ -181,8 +184,10 @@ class ServicesCollector:
         systemctl: Systemctl | None,
         required: Sequence[str] = (),
         modules: Sequence[str] = (),
+        root: Path = Path("/"),
     ) -> None:
-        """``systemctl`` None: the tree is a recorded one, and its services are not here."""
+        """``systemctl`` None: the tree is a recorded one, and its services are not here. ``root``: of /etc."""
+        self._root = root
         self._modules_root = sysfs_root / "module"
         self._systemctl = systemctl
         self._required = {unit_name(name) for name in required}
@@ -211,6 +216,8 @@ class ServicesCollector:
         for name, unit in sorted(units.items()):
             if name not in self._required and unit.file not in _ENABLED:
                 continue
+            if name not in self._required and name == IMEX_UNIT and not self._needs_imex(unit):
+                continue
             labels = (("unit", name),)
             yield Metric("rankmend_service_active", int(unit.is_active), labels)
             if unit.restarts is not None:
@@ -219,3 +226,10 @@ class ServicesCollector:
             about = zip(("load", "active", "sub", "result"), state, strict=True)
             named = tuple((key, value[:_TEXT_CHARS_MAX]) for key, value in about)
             yield Metric("rankmend_service_info", 1, (*labels, *named))
+
+    def _needs_imex(self, unit: SystemdUnit) -> bool:
+        try:
+            domain = read_domain(self._root)
+        except (NoSourceError, SourceError):
+            return False
+        return domain is not None and (unit.is_active or unit.active == "failed")

@@ -31,6 +31,7 @@ class Sampling(Protocol):
 
     def watch(self) -> None: ...
     def unanswered(self) -> tuple[str, ...]: ...
+    def absent(self) -> tuple[str, ...]: ...
     def is_sampling(self) -> bool: ...
 
 
@@ -89,7 +90,11 @@ class MainLoop:
                 status = (
                     f"without {', '.join(unanswered)}" if unanswered else "all collectors answer"
                 )
-                fields = {"after_s": round(now_s - self._began_at_s, 3), "status": status}
+                fields = {
+                    "after_s": round(now_s - self._began_at_s, 3),
+                    "status": status,
+                    "absent": ", ".join(self._sampling.absent()) or "none",
+                }
                 log.info("first sample complete", extra=fields)
                 self._notifier.ready(status)
                 name_milestone("agent", ProcessMilestone.READY)

@@ -12,12 +12,17 @@ from agent import config as configuration
 from agent import plugins
 from agent.assembly import host, network_cards, privileged
 from agent.assembly.families import FAMILIES, with_plugins
+from agent.collectors import agent as agent_collector
+from agent.collectors import rank_nics
 from agent.collectors.agent import AgentCollector
+from agent.collectors.gpu import SHOWN_METRICS as GPU_SHOWN
 from agent.collectors.gpu import GpuCollector, GpuStateCollector
 from agent.collectors.gpu_jobs import GpuJobsCollector, JobPlaces
+from agent.collectors.host import SHOWN_METRICS as HOST_SHOWN
 from agent.collectors.inventory import InventoryCollector
 from agent.collectors.kernel_log import KernelLogCollector
 from agent.collectors.network import NetworkCollector
+from agent.collectors.nic_files import SHOWN_METRICS as NIC_SHOWN
 from agent.collectors.planes import PlanesCollector
 from agent.collectors.rank_nics import RankNicsCollector
 from agent.collectors.ranks import RanksCollector
@@ -35,6 +40,7 @@ from agent.plugins import PluginCollector, PluginContext, PluginsCollector
 from agent.ranks.table import RankSample, RankTable
 from agent.ranks.watched import WatchedRanks
 from agent.sampling.collection import Collector
+from agent.sampling.demand import Demand
 from agent.sampling.runner import Runner
 from agent.sampling.schedule import Schedule
 from agent.sources.remembered_devices import InventoryFile
@@ -43,6 +49,15 @@ from rankmend.injected_log import INJECTED_LOG
 from rankmend.node import node_name
 
 ONCE_S_MAX: Final = 10.0  # for `--once`; what has not answered by then is missing on the page
+
+# what no check of the shipped table reads
+SHOWN_COLLECTORS: Final = frozenset({"agent", "rank_nics"})
+SHOWN_METRICS: Final = frozenset(
+    (
+        *(*GPU_SHOWN, *NIC_SHOWN, *HOST_SHOWN),
+        *(family.name for family in (*agent_collector.FAMILIES, *rank_nics.FAMILIES)),
+    )
+)
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +75,7 @@ class NodeAgent:
     def __init__(self, config: AgentConfig, clock: Clock) -> None:
         self._clock = clock
         self.config = config
+        self.demand = Demand(clock.now_s)
         self.node = node_name(config.node)
         self.table = RankTable()
         self._procfs_root, self._sysfs_root = Path(config.procfs), Path(config.sysfs)
@@ -87,6 +103,7 @@ class NodeAgent:
             self.kernel_log,
             self.kernel_policy,
         )
+        self._settle_demand()
         self._gpu_interval_s = configuration.interval_of(config, "gpu", GpuCollector.interval_s)
         self.gpus = self._make_gpu_monitor()
         self.rank_nics = RankNicsCollector()
@@ -109,6 +126,8 @@ class NodeAgent:
             self.families,
             self._intervals_s(),
             set(config.disabled),
+            self.demand,
+            SHOWN_COLLECTORS,
         )
         for collector in (self.findings, self.rank_nics, self.planes, self.inventory):
             collector.watch(self.runner.views)
@@ -137,6 +156,7 @@ class NodeAgent:
             partial(ChildProcess, has_profiling=self.config.gpu.profiling),
             kept=ReleaseFile(release_path) if release_path else None,
             on_events=lambda: self.runner.hurry("gpu_state", "gpu", self.findings.name),
+            demand=self.demand,
         )
 
     def _make_inventory(self) -> InventoryCollector:
@@ -173,6 +193,7 @@ class NodeAgent:
                 self._rank_samples,
                 config.nic.exclude,
                 read_acs,
+                self.demand,
             ),
             NetworkCollector(procfs_root),
             ThermalCollector(sysfs_root),
@@ -181,7 +202,9 @@ class NodeAgent:
             ),
             GpuStateCollector(self.gpus, self._gpu_interval_s, expected_gpus),
             self.gpu_jobs,
-            *network_cards.make_collectors(config.nic, sysfs_root, procfs_root, read_memory, clock),
+            *network_cards.make_collectors(
+                config.nic, sysfs_root, procfs_root, read_memory, clock, self.demand
+            ),
             self.rank_nics,
             self.planes,
             self.inventory,
@@ -223,8 +246,15 @@ class NodeAgent:
                 log.warning("this setting needs a restart", extra=fields)
         self.findings.reload(checks, config.findings.silenced)
         self.config = config
+        self._settle_demand()
         self.runner.reload(self._intervals_s(), set(config.disabled))
         log.info("configuration reloaded")
+
+    def _settle_demand(self) -> None:
+        """Read everything all the time where a site's own check or a controller reads it."""
+        self.demand.is_constant = self.config.watch.controller is not None or not (
+            self.findings.metrics.isdisjoint(SHOWN_METRICS)
+        )
 
     def _intervals_s(self) -> dict[str, float]:
         return {

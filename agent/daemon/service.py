@@ -4,6 +4,7 @@ import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agent.config import AgentConfig
 from agent.control_socket import ControlSocket, control_path
@@ -17,7 +18,6 @@ from agent.page.application import make_app
 from agent.page.http_server import HttpServer, renewed_context
 from agent.ranks.launcher_socket import RankSocket
 from agent.ranks.table import RankTable
-from agent.watch.sender import WatchSender
 from rankmend.agent_socket import socket_paths
 from rankmend.alerting import AlertmanagerTarget, make_ask, make_post, target_url
 from rankmend.clock import Clock, SystemClock
@@ -26,6 +26,9 @@ from rankmend.notify import Notifier
 from rankmend.signals import SignalInbox
 from rankmend.version import RANKMEND_VERSION
 from rankmend.watched_report import report_url
+
+if TYPE_CHECKING:
+    from agent.watch.sender import WatchSender
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +54,8 @@ def run(config: AgentConfig, read_config: Callable[[], AgentConfig], inbox: Sign
         clock.now_s,
         agent.families,
         agent.findings,
+        agent.demand,
+        config.page,
     )
     notifier = Notifier.from_environment(os.environ, os.getpid())
     server = HttpServer(config.listen, app, config.tls)
@@ -140,11 +145,14 @@ def _alert_targets(config: AgentConfig, clock: Clock) -> list[AlertmanagerTarget
     return [AlertmanagerTarget(target_url(url), clock, post) for url in alerts.urls]
 
 
-def _watch_senders(config: AgentConfig, agent: NodeAgent, clock: Clock) -> list[WatchSender]:
+def _watch_senders(config: AgentConfig, agent: NodeAgent, clock: Clock) -> "list[WatchSender]":
     """Return what tells a controller of the jobs of other launchers, if one is named."""
     if config.watch.controller is None:
         return []
-    alerts = config.alerts
+    from agent.watch.present_jobs import FILE_NAME, PresentJobsFile  # noqa: PLC0415 - memory
+    from agent.watch.sender import WatchSender  # noqa: PLC0415 - memory
+
+    alerts, folder = config.alerts, config.state_dir
     sender = WatchSender(
         agent.node,
         report_url(config.watch.controller),
@@ -153,5 +161,7 @@ def _watch_senders(config: AgentConfig, agent: NodeAgent, clock: Clock) -> list[
         lambda: agent.ranks.newest_watched,
         agent.runner.views,
         Path(config.procfs),
+        owners=agent.table.owners,
+        kept=None if folder is None else PresentJobsFile(Path(folder) / FILE_NAME),
     )
     return [sender]

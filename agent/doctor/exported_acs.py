@@ -7,8 +7,7 @@ certificate that this user lacks.
 from collections.abc import Mapping
 from typing import Final
 
-from agent.config import AgentConfig
-from agent.doctor.node_agent import page_address
+from agent.doctor.node_agent import AgentSetup, page_address
 from rankmend.agent_page import read_agent
 from rankmend.errors import RankmendError
 
@@ -16,9 +15,9 @@ _ANSWER_S_MAX: Final = 2.0
 _PAGE_BYTES_MAX: Final = 16 << 20  # a node of 8 GPUs has some 1 MB
 
 
-def ask_agents_acs(config: AgentConfig) -> dict[str, str]:
+def ask_agents_acs(config: AgentSetup) -> dict[str, str]:
     """Return by bridge which redirects are on, in the words of the exported version; nothing where no agent tells."""
-    if config.tls is not None:
+    if config.has_tls:
         return {}
     try:
         url = f"http://{page_address(config)}/metrics"

@@ -1,10 +1,8 @@
 """Reads what `detectors/doctor/host.py` judges, by the agent's own collectors where there is one.
 
-Sources: the collectors; /.dockerenv and /run/.containerenv (Docker, Podman), the variable ``container``
-(systemd.io/CONTAINER_INTERFACE); include/linux/proc_ns.h: the first PID namespace has the inode 0xEFFFFFFC.
+Sources: the collectors; `agent.doctor.places` for containers.
 """
 
-import os
 import shutil
 from collections.abc import Callable
 from typing import Final
@@ -14,16 +12,15 @@ from agent.collectors.edac import EdacCollector
 from agent.collectors.pressure import PressureCollector
 from agent.collectors.thermal import ThermalCollector
 from agent.doctor.pci import count_gpus
-from agent.doctor.places import Places, try_source
+from agent.doctor.places import Places, find_container, has_own_pids, try_source
 from agent.root_helper.program_list import IPMI_DEVICES, Paths
 from agent.root_helper.questions import SOCKET_PATH
 from agent.sources.device_scan import is_guest
 from agent.sources.kmsg import KmsgDevice
 from agent.sources.pci_topology import read_text
-from detectors.doctor.host import IN_KUBERNETES, CgroupMode, HostFacts, KernelLogAccess
+from detectors.doctor.host import CgroupMode, HostFacts, KernelLogAccess
 from rankmend.errors import NoSourceError, SourceError
 
-_FIRST_PID_NAMESPACE: Final = "pid:[4026531836]"
 _ENGINES: Final = ("docker", "podman", "containerd", "nerdctl")
 _CLOCK_SOURCE: Final = "devices/system/clocksource/clocksource0/current_clocksource"
 
@@ -91,26 +88,6 @@ def _cgroups(places: Places) -> CgroupMode:
     if (root / "unified" / "cgroup.controllers").exists():
         return CgroupMode.HYBRID if has_v1 else CgroupMode.V2
     return CgroupMode.V1 if has_v1 else CgroupMode.NONE
-
-
-def find_container(places: Places) -> str:
-    if not places.is_live:
-        return ""
-    if "KUBERNETES_SERVICE_HOST" in places.environment:
-        return IN_KUBERNETES
-    if places.at(".dockerenv").exists():
-        return "Docker"
-    if places.at("run/.containerenv").exists():
-        return "Podman"
-    return places.environment.get("container", "")[:32]
-
-
-def has_own_pids(places: Places) -> bool:
-    """Return whether this is a PID namespace other than the host's."""
-    try:
-        return os.readlink(places.procfs / "self" / "ns" / "pid") != _FIRST_PID_NAMESPACE  # noqa: PTH115 - no path
-    except OSError:
-        return False
 
 
 def _programs_missing(places: Places) -> tuple[str, ...]:

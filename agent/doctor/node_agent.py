@@ -1,34 +1,87 @@
-"""Reads whether the node agent is set up and runs here."""
+"""Reads whether the node agent is set up and runs here.
+
+The agent's configuration knows every collector: its module takes 0.4 s of a processor to import. It is imported only where there
+is a file to read, since each group of checks runs in a process of its own.
+"""
 
 import contextlib
 import os
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from agent import config as configuration
-from agent.config import SERVICE_STATE_DIR, AgentConfig
 from agent.doctor.places import Places
-from agent.page.http_server import parse_address
 from detectors.doctor.agent import AgentFacts, ConfigState, FolderFacts, SocketState
 from rankmend.agent_page import read_agent
 from rankmend.agent_socket import socket_paths
 from rankmend.errors import ConfigError, RankmendError, SourceError
+from rankmend.listening import parse_listen
+
+if TYPE_CHECKING:
+    from agent.config import AgentConfig
 
 CONFIG: Final = "/etc/rankmend/agent.toml"  # as in deploy/systemd
+SERVICE_STATE_DIR: Final = "/var/lib/rankmend-agent"  # as agent.config has it
 _ANSWER_S_MAX: Final = 1.0
 _PAGE_BYTES_MAX: Final = 1_000_000
 
 
-def load_config(path: Path) -> tuple[AgentConfig | None, ConfigState, str]:
-    """Return the agent's configuration, or why there is none."""
+@dataclass(frozen=True, slots=True)
+class AgentSetup:
+    """What the checks need of the agent's configuration. The values are those of an agent without any."""
+
+    listen: str = "127.0.0.1:9476"
+    socket: str | None = None
+    node: str | None = None
+    state_dir: str | None = None
+    has_tls: bool = False
+    certificates: tuple[str, ...] = ()  # files
+    keys: tuple[str, ...] = ()
+    alerts_ca_file: str | None = None
+    controller: str | None = None  # URL that hears of watched jobs
+    gpus: int | None = None  # that this node is meant to have
+    nics_left_out: tuple[str, ...] = ()
+    kubelet_checkpoint: str | None = None
+
+
+def setup_of(config: "AgentConfig") -> AgentSetup:
+    """Return what the checks need of a configuration."""
+    from agent.config import expected_gpus  # noqa: PLC0415 - see the top
+
+    alerts, tls = config.alerts, config.tls
+    certificates = [alerts.ca_file, alerts.cert_file]
+    keys = [alerts.key_file]
+    if tls is not None:
+        certificates += [tls.cert_file, tls.client_ca_file]
+        keys.append(tls.key_file)
+    return AgentSetup(
+        listen=config.listen,
+        socket=config.socket,
+        node=config.node,
+        state_dir=config.state_dir,
+        has_tls=tls is not None,
+        certificates=tuple(name for name in certificates if name),
+        keys=tuple(name for name in keys if name),
+        alerts_ca_file=alerts.ca_file,
+        controller=config.watch.controller,
+        gpus=expected_gpus(config),
+        nics_left_out=config.nic.exclude,
+        kubelet_checkpoint=config.gpu.kubelet_checkpoint,
+    )
+
+
+def load_setup(path: Path) -> tuple[AgentSetup | None, ConfigState, str]:
+    """Return what the checks need of the agent's configuration, or why there is none."""
     try:
         if not path.exists():
             return None, ConfigState.ABSENT, ""
         if not os.access(path, os.R_OK):
             return None, ConfigState.HIDDEN, f"this user may not read {path}"
-        return configuration.load(path), ConfigState.GOOD, ""
+        from agent import config as configuration  # noqa: PLC0415 - see the top
+
+        return setup_of(configuration.load(path)), ConfigState.GOOD, ""
     except PermissionError:
         return None, ConfigState.HIDDEN, f"this user may not look into {path.parent}"
     except ConfigError as error:
@@ -43,12 +96,12 @@ def read_agent_facts(
     is_in_container: bool = False,
 ) -> AgentFacts:
     """``look`` reads a folder for state."""
-    config, state, error = load_config(path)
-    chosen = config or AgentConfig()
+    config, state, error = load_setup(path)
+    chosen = config or AgentSetup()
     sockets = _sockets(places, chosen)
     found = next((one for one in sockets if one.exists()), sockets[0])
     page, page_error = _ask_page(chosen)
-    folder = Path(chosen.state_dir) if chosen.state_dir else places.at(str(SERVICE_STATE_DIR))
+    folder = Path(chosen.state_dir) if chosen.state_dir else places.at(SERVICE_STATE_DIR)
     is_service = state is not ConfigState.ABSENT or folder.exists()
     return AgentFacts(
         config=str(path),
@@ -64,7 +117,7 @@ def read_agent_facts(
     )
 
 
-def _sockets(places: Places, config: AgentConfig) -> list[Path]:
+def _sockets(places: Places, config: AgentSetup) -> list[Path]:
     if config.socket:
         return [Path(config.socket)]
     service, *own = socket_paths(places.environment)
@@ -85,27 +138,25 @@ def _socket_state(path: Path) -> SocketState:
     return SocketState.LISTENS
 
 
-def page_address(config: AgentConfig) -> str:
+def page_address(config: AgentSetup) -> str:
     """Return where a program of this host finds the agent's page; raise ConfigError."""
     host, port = _own_address(config)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _own_address(config: AgentConfig) -> tuple[str, int]:
-    host, port = parse_address(config.listen)
+def _own_address(config: AgentSetup) -> tuple[str, int]:
+    host, port = parse_listen(config.listen)
     return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host), port  # noqa: S104 - to ask
 
 
-def _ask_page(config: AgentConfig) -> tuple[str, str]:
+def _ask_page(config: AgentSetup) -> tuple[str, str]:
     """Return the page's address, and why it is not served; empty: it is."""
     try:
         host, port = _own_address(config)
         address = page_address(config)
     except RankmendError as error:
         return config.listen, str(error)
-    if (
-        config.tls is not None
-    ):  # it may ask for a certificate that we don't have: that it listens will do
+    if config.has_tls:  # it may ask for a certificate that we don't have: that it listens will do
         with contextlib.suppress(OSError), socket.create_connection((host, port), _ANSWER_S_MAX):
             return address, ""
         return address, "nobody listens there"

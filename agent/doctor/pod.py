@@ -11,9 +11,8 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from agent.doctor.host import has_own_pids
 from agent.doctor.pci import count_gpus
-from agent.doctor.places import Places
+from agent.doctor.places import Places, has_own_pids
 from agent.kubernetes.pod_resources import SOCKET, list_pods
 from detectors.doctor.kubernetes import RIGHTS, ApiAnswer, InPodFacts, PodPart, Right, VolumeFact
 from rankmend.errors import ConfigError, ManagerDeniedError, ManagerError, SourceError
@@ -160,7 +159,7 @@ def _may(api: KubernetesApi, right: Right) -> bool:
     resource, _slash, subresource = right.resource.partition("/")
     about = {
         "verb": right.verb,
-        "group": "",
+        "group": right.group,
         "resource": resource,
         "subresource": subresource,
         "namespace": right.namespace,

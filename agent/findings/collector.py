@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 from agent.findings.journal import VERSION, FindingStore, SavedState
 from agent.findings.page import FindingsView, describe, findings_page
-from agent.findings.snapshot import SeenAnswer, make_snapshot
+from agent.findings.snapshot import LOG_RECORDS, SeenAnswers, make_snapshot
 from agent.metrics import Family, Metric, counter, gauge
 from agent.sampling.collection import CollectorView
 from detectors.finding import Severity
@@ -29,7 +29,7 @@ from detectors.node.kernel_findings import (
     driver_groups,
     kernel_observations,
 )
-from detectors.node.looks import StillByCheck, observe
+from detectors.node.looks import StandingChecks, observe
 from detectors.node.node_alerts import alert_annotations, alert_labels
 from detectors.node.node_state import CheckLook, NodeFinding, NodeState, Snapshot
 from rankmend.alerting import Alert, AlertmanagerTarget
@@ -40,8 +40,8 @@ from rankmend.links import RUNBOOKS, check_runbooks
 SAVE_S: Final = 60.0  # what else is lost in a crash: looks that have not become a finding yet
 DAY_S: Final = 86_400.0
 RAISES_MAX: Final = 10_000  # remembered for the last day
-LOG_RECORDS: Final = "rankmend_kernel_log_records_total"  # on the page: the log can be read
 XID_COLLECTOR: Final = "gpu"
+_SEVERITIES: Final = tuple(member.value for member in Severity)
 _KERNEL_CHECKS: Final = ("kernel_", "xid_", "sxid_")
 
 log = logging.getLogger(__name__)
@@ -124,7 +124,6 @@ class FindingsCollector:
     ) -> None:
         self._clock = clock
         self._node = node
-        self._checks = tuple(checks)
         self._patterns = tuple(silenced)
         self._kernel_log = kernel_log
         self._kernel_policy = kernel_policy
@@ -134,14 +133,15 @@ class FindingsCollector:
         self._targets: tuple[AlertmanagerTarget, ...] = ()
         self._runbooks = RUNBOOKS
         self._state = NodeState()
-        self._still: StillByCheck = {}
-        self._seen: dict[str, SeenAnswer] = {}
+        self._still = StandingChecks()
+        self._seen = SeenAnswers()
         self._raised: Counter[tuple[str, str]] = Counter()  # (check, severity)
         self._raised_at_s: list[tuple[float, str]] = []
         self._saved_at_s = clock.now_s()
         self._is_storing = True  # the last write succeeded
         self._release_trouble = ""
         self._boot_id = read_boot_id()
+        self._take_checks(checks)
         self.newest = FindingsView(clock.now_s(), checks=len(self._checks))
 
     def watch(self, views: Callable[[], Sequence[CollectorView]]) -> None:
@@ -171,18 +171,25 @@ class FindingsCollector:
         is_new_boot = saved.boot_id != self._boot_id
         shift_s = now_s - away_s - saved.now_s
         self._state = restore(saved.state, shift_s, is_new_boot=is_new_boot)
-        self._still = {}
+        self._still = StandingChecks()
         known = list_findings(self._state, Snapshot({}), now_s)
         self.newest = FindingsView(now_s, known, checks=len(self._checks))
 
     def scan_only(self, looks: int = SCAN_LOOKS) -> None:
         """Judge by so many looks and no history, for one scan of a node."""
-        self._checks = for_one_scan(self._checks, looks)
+        self._take_checks(for_one_scan(self._checks, looks))
 
     def reload(self, checks: Sequence[Check], silenced: Sequence[str]) -> None:
         """Take over another policy; findings of checks that are gone end."""
-        self._checks, self._patterns = tuple(checks), tuple(silenced)
-        self._still = {}
+        self._take_checks(checks)
+        self._patterns = tuple(silenced)
+        self._still = StandingChecks()
+
+    def _take_checks(self, checks: Sequence[Check]) -> None:
+        self._checks = tuple(checks)
+        self._names = frozenset(check.name for check in checks)
+        self.metrics = frozenset(name for check in checks for name in check.metrics)
+        self._seen = SeenAnswers()  # its answers hold what the former checks read
 
     def stop(self) -> None:
         """Save the state. Alerts are not resolved: an agent that ends says nothing of the node."""
@@ -200,7 +207,9 @@ class FindingsCollector:
     def collect(self) -> Iterator[Metric]:
         now_s, unix_s = self._clock.now_s(), self._clock.unix_s()
         checks, before = self._checks, self.newest
-        snapshot = make_snapshot(self._views(), now_s, self._seen, asking=self.name)
+        snapshot = make_snapshot(
+            self._views(), now_s, self._seen, asking=self.name, wanted=self.metrics
+        )
         state = self._without_unknown(self._released(self._state))
         state, observations = observe(state, checks, snapshot, self._still)
         observations += self._kernel_observations(state, snapshot, now_s)
@@ -237,7 +246,9 @@ class FindingsCollector:
         return list(kernel_observations(weighed, state, snapshot, now_s, XID_COLLECTOR))
 
     def _without_unknown(self, state: NodeState) -> NodeState:
-        names = {check.name for check in self._checks}
+        if not state.held:
+            return state
+        names = self._names
         held = {
             key: subject
             for key, subject in state.held.items()
@@ -268,15 +279,17 @@ class FindingsCollector:
 
     def _settle(self, before: FindingsView, after: FindingsView, unix_s: float) -> None:
         """Write, log and count what has changed."""
-        old = {finding.id: finding for finding in before.findings}
-        new = {finding.id: finding for finding in after.findings}
-        changes = [("raised", new[key]) for key in new if key not in old]
-        changes += [("ended", old[key]) for key in old if key not in new]
-        changes += [
-            ("changed", new[key])
-            for key in new
-            if key in old and _told_apart(new[key]) != _told_apart(old[key])
-        ]
+        changes: list[tuple[str, NodeFinding]] = []
+        if before.findings or after.findings:
+            old = {finding.id: finding for finding in before.findings}
+            new = {finding.id: finding for finding in after.findings}
+            changes += [("raised", new[key]) for key in new if key not in old]
+            changes += [("ended", old[key]) for key in old if key not in new]
+            changes += [
+                ("changed", new[key])
+                for key in new
+                if key in old and _told_apart(new[key]) != _told_apart(old[key])
+            ]
         for change, finding in changes:
             if change == "raised":
                 self._raised[finding.check, finding.severity.value] += 1
@@ -284,8 +297,9 @@ class FindingsCollector:
             fields = {"finding": finding.id, "action": finding.action.value}
             level = logging.INFO if change == "ended" else logging.WARNING
             log.log(level, f"finding {change}", extra={**fields, "summary": finding.summary})
-        cut = [raise_ for raise_ in self._raised_at_s if after.at_s - raise_[0] <= DAY_S]
-        self._raised_at_s = cut[-RAISES_MAX:]
+        if self._raised_at_s:
+            cut = [raise_ for raise_ in self._raised_at_s if after.at_s - raise_[0] <= DAY_S]
+            self._raised_at_s = cut[-RAISES_MAX:]
         if self._store is not None:
             self._write(changes, unix_s, after.at_s)
 
@@ -350,9 +364,9 @@ class FindingsCollector:
         for (check, severity), count in self._raised.items():
             labels = (("check", check), ("severity", severity))
             yield Metric("rankmend_finding_raised_total", count, labels)
-        day = Counter(severity for _at_s, severity in self._raised_at_s)
-        for severity in (member.value for member in Severity):
-            last_day = day[severity]
+        raised = [severity for _at_s, severity in self._raised_at_s]
+        for severity in _SEVERITIES:
+            last_day = raised.count(severity)
             yield Metric("rankmend_finding_raised_last_day", last_day, (("severity", severity),))
         yield Metric("rankmend_finding_overflow_total", self._state.dropped)
         if self._store is not None:

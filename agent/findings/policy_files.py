@@ -1,11 +1,12 @@
 """Reads the policy tables: for the checks of a node and for kernel events, shipped and of the site."""
 
 from collections.abc import Mapping
-from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from pkgutil import get_data
+from typing import Any, Final
 
 from agent.metrics import Family, MetricType
+from detectors.kernel.catalogue import Document, parse_documents
 from detectors.kernel.event_policy import PolicyTable, complete, parse_policy
 from detectors.node.check_table import MetricShape, compile_table, override, parse_rows
 from detectors.node.checks import Check
@@ -15,6 +16,7 @@ from rankmend.files import read_capped
 _BYTES_MAX: Final = 1_000_000  # the larger shipped table, node_policy.toml, has 60,000
 _CHECKS: Final = "node_policy.toml"
 _EVENTS: Final = "kernel_log.csv"
+_DOCUMENTS: Final = "documents.toml"
 
 
 def load_checks(
@@ -41,6 +43,16 @@ def load_policy(site: Path | None = None) -> PolicyTable:
     return complete(rows, _EVENTS)
 
 
+def load_documents() -> Mapping[str, Document]:
+    """Return what the shipped tables rest on, by the key that their rows name."""
+    return parse_documents(_shipped(_DOCUMENTS))
+
+
+def load_check_rows() -> Mapping[str, Mapping[str, Any]]:
+    """Return the rows of the shipped table of checks as they are in the file."""
+    return parse_rows(_shipped(_CHECKS), _CHECKS)
+
+
 def known_metrics(families: Mapping[str, Family]) -> dict[str, MetricShape]:
     """Return the shape of each metric, by which a table's rows are checked."""
     return {
@@ -50,7 +62,9 @@ def known_metrics(families: Mapping[str, Family]) -> dict[str, MetricShape]:
 
 
 def _shipped(name: str) -> str:
-    return (files("detectors") / "data" / name).read_text(encoding="utf-8")
+    data = get_data("detectors", f"data/{name}")  # importlib.resources loads zipfile: 0.6 MiB
+    assert data is not None, "the loader of this package reads its files"
+    return data.decode("utf-8")
 
 
 def _read(path: Path) -> str:

@@ -75,7 +75,7 @@ class Teller:
         try:
             found = read_page(self._page())
         except SourceError as error:
-            log.warning("the agent does not tell its findings", extra={"error": str(error)})
+            log.warning("the agent does not report its findings", extra={"error": str(error)})
             if now_s - self._answered_at_s >= SILENT_S and self._is_due(_SILENT, now_s):
                 self._keep_unknown(str(error))
                 self._told, self._told_at_s = _SILENT, now_s

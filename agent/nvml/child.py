@@ -15,15 +15,16 @@ import socket
 import time
 from struct import Struct
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from agent.nvml.child_protocol import MESSAGE_BYTES_MAX, CallPage
 from agent.nvml.cuda_version import ask_cuda_version
-from agent.nvml.fields import PERIOD_S_BY_GROUP
+from agent.nvml.fields import CHECKED, CHECKED_REASONS, PERIOD_S_BY_GROUP, SHOWN
 from agent.nvml.nvml_calls import GpuLostError, NvmlGoneError
-from agent.nvml.sampled_gpu import SampledGpu, Value
+from agent.nvml.sampled_gpu import GpuIdentity, SampledGpu, Value
 from agent.nvml.sampler import GpuProcess, GpuSampler
 
+WHOLE_S: Final = 30.0  # values that stay the same are sent anew this often
 SEND_S_MAX: Final = 1.0  # if the agent is stopped, values are dropped, not queued
 WAIT_S_MAX: Final = 0.5  # for events in the driver, so that a signal is handled in time
 LOST_RETRY_S: Final = 60.0  # a lost GPU is tried again: a reset may have brought it back
@@ -33,6 +34,15 @@ _TIMEVAL: Final = Struct("@ll")
 
 class AgentGoneError(Exception):
     """The agent no longer reads our messages."""
+
+
+class _Sent(NamedTuple):
+    """What the agent has of one group of values."""
+
+    at_s: float
+    identity: GpuIdentity
+    values: list[Value]
+    processes: list[GpuProcess] | None
 
 
 class Child:
@@ -47,8 +57,11 @@ class Child:
         self._channel = channel
         self._interval_s = interval_s
         self._skipped = skipped
-        self._due_at_s = dict.fromkeys(("fast", *PERIOD_S_BY_GROUP), 0.0)
+        self._due_at_s = dict.fromkeys((CHECKED, *PERIOD_S_BY_GROUP), 0.0)
         self._ask_lost_at_s: dict[int, float] = {}
+        self._sent: dict[tuple[int, str], _Sent] = {}  # by GPU and group
+        self._troubles: dict[int, tuple[str, bool]] = {}  # by GPU: the newest error, needs_reset
+        self._same: dict[str, list[int]] = {}  # of this sweep: GPUs by group that are as they were
         self.is_stopping = False
         # not settimeout(): that would also make each check of the connection wait
         channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(int(SEND_S_MAX), 0))
@@ -82,7 +95,8 @@ class Child:
             self._sample(gpu, due)
         for group in due:
             self._due_at_s[group] = now_s + PERIOD_S_BY_GROUP.get(group, 0.0)
-        self.send({"kind": "sweep", "duration_s": time.monotonic() - now_s})
+        same, self._same = self._same, {}
+        self.send({"kind": "sweep", "duration_s": time.monotonic() - now_s, "same": same})
 
     def _sample(self, gpu: SampledGpu, due: list[str]) -> None:
         now_s = time.monotonic()
@@ -90,7 +104,7 @@ class Child:
             del self._ask_lost_at_s[gpu.index]
             self._sampler.reopen(gpu)
         if gpu.is_lost:
-            self._report(gpu, "fast", [], None)
+            self._report(gpu, CHECKED, [], None)
             return
         gpu.needs_reset = False
         try:
@@ -101,18 +115,32 @@ class Child:
                 self._report(gpu, group, values, processes)
         except GpuLostError as error:
             gpu.is_lost, gpu.last_error = True, str(error)
-            self._report(gpu, "fast", [], None)
+            self._report(gpu, CHECKED, [], None)
 
     def _report(
         self, gpu: SampledGpu, group: str, values: list[Value], processes: list[GpuProcess] | None
     ) -> None:
+        if gpu.is_lost:
+            for key in [key for key in self._sent if key[0] == gpu.index]:
+                del self._sent[key]
+        now_s, key = time.monotonic(), (gpu.index, group)
+        sent = self._sent.get(key)
+        is_same = (
+            sent is not None
+            and sent.values == values
+            and sent.identity == gpu.identity
+            and now_s - sent.at_s < WHOLE_S
+        )
+        if is_same and sent is not None and self._is_nothing_new(gpu, group, sent, processes):
+            self._same.setdefault(group, []).append(gpu.index)  # the end of the sweep says so
+            return
         message: dict[str, Any] = {
             "kind": "gpu",
             "gpu": gpu.index,
             "uuid": gpu.identity.uuid,
             "pci_bus_id": gpu.identity.pci_bus_id,
             "group": group,
-            "values": values,
+            "values": None if is_same else values,
             "seconds": gpu.seconds,
             "errors": gpu.error_count,
             "error": gpu.last_error,
@@ -121,8 +149,30 @@ class Child:
         }
         if processes is not None:
             message["processes"] = processes
+        trouble = (gpu.last_error, gpu.needs_reset)
         if self.send(message):
             gpu.seconds, gpu.error_count = {}, 0
+            if not is_same and not gpu.is_lost:
+                self._sent[key] = _Sent(now_s, gpu.identity, values, processes)
+            self._troubles[gpu.index] = trouble
+
+    def _is_nothing_new(
+        self, gpu: SampledGpu, group: str, sent: _Sent, processes: list[GpuProcess] | None
+    ) -> bool:
+        """Return whether a message would say only what stands already.
+
+        Time under a reason that no check reads, such as an idle GPU's, waits for what is shown.
+        """
+        has_time = any(
+            seconds and (group == SHOWN or reason in CHECKED_REASONS)
+            for reason, seconds in gpu.seconds.items()
+        )
+        return (
+            not has_time
+            and not gpu.error_count
+            and sent.processes == processes
+            and self._troubles.get(gpu.index) == (gpu.last_error, gpu.needs_reset)
+        )
 
     def _wait_until(self, deadline_s: float) -> None:
         """Wait for events until the next sweep, and notice if the agent is gone."""
@@ -142,6 +192,7 @@ class Child:
         try:
             if self._channel.recv(1, socket.MSG_DONTWAIT) == b"":
                 raise AgentGoneError
+            self._due_at_s[SHOWN] = 0.0  # somebody is expected to look: read it with the next sweep
         except BlockingIOError:
             return
         except OSError as error:

@@ -19,13 +19,13 @@ class NodeMessage(msgspec.Struct, frozen=True, tag_field="kind", tag="node"):
 
 
 class GpuMessage(msgspec.Struct, frozen=True, tag_field="kind", tag="gpu"):
-    """One group of values of one GPU; replaces the group's previous values."""
+    """One group of values of one GPU; replaces the group's previous values. Without values they are as before."""
 
     gpu: int
     uuid: str
     pci_bus_id: str
     group: str
-    values: tuple[tuple[str, tuple[str, ...], float], ...]
+    values: tuple[tuple[str, tuple[str, ...], float], ...] | None
     seconds: dict[str, float]  # by clocks-event reason, since the previous message
     errors: int  # since the previous message
     error: str
@@ -41,9 +41,10 @@ class EventMessage(msgspec.Struct, frozen=True, tag_field="kind", tag="event"):
 
 
 class SweepMessage(msgspec.Struct, frozen=True, tag_field="kind", tag="sweep"):
-    """Every GPU has been read."""
+    """Every GPU has been read. ``same``: GPUs by group of values that were read and are as they were sent."""
 
     duration_s: float
+    same: dict[str, list[int]] = {}
 
 
 class FailedMessage(msgspec.Struct, frozen=True, tag_field="kind", tag="failed"):
@@ -58,7 +59,7 @@ Message = NodeMessage | GpuMessage | EventMessage | SweepMessage | FailedMessage
 _DECODER: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Message)
 
 
-def decode(data: bytes) -> Message:
+def decode(data: bytes | memoryview) -> Message:
     """Return the message in one packet, or raise SourceError."""
     try:
         message: Message = _DECODER.decode(data)

@@ -1,8 +1,8 @@
 """The protocol between the collector child and the agent.
 
 Child to agent, over a packet socket: one JSON object per packet, at most `MESSAGE_BYTES_MAX`
-bytes; `agent/nvml/child_messages.py` has the types that the agent accepts. Agent to child: only
-the end of the connection, which ends the child.
+bytes; `agent/nvml/child_messages.py` has the types that the agent accepts. Agent to child: one byte
+asks for the values that no check reads, with the next sweep; the end of the connection ends the child.
 
 The child records its current call on a page of shared memory, because a child that hangs in a
 driver call can send nothing. One writer; a number before and after the call reveals a torn read.
@@ -20,6 +20,7 @@ from agent.nvml.driver_call import NO_GPU, NvmlCall
 MESSAGE_BYTES_MAX: Final = (
     131072  # a GPU with 36 links needs 60 kB; the default send buffer is 208 kB
 )
+WANT_SHOWN: Final = b"s"
 _CALL: Final = Struct("<Qdi44s")  # number (odd: in a call), CLOCK_MONOTONIC at its start, GPU, name
 PAGE_BYTES: Final = _CALL.size
 

@@ -22,15 +22,24 @@ class Batch:
             self._array[place].scopeId = scope
         self._layout = Struct("<" + fields.VALUE.format[1:] * len(wanted))
         self._size = ctypes.c_int(len(wanted))
+        self._answers: tuple[tuple[Any, ...], ...] = ((), (), ())
+        # name, labels and value of the newest answers; None: not to be used again
+        self.made: list[tuple[str, tuple[str, ...], float]] | None = None
         assert ctypes.sizeof(self._array) == self._layout.size, "nvmlFieldValue_t has changed"
 
     def read(self, get_field_values: Callable[..., int], handle: Any) -> int:
         """Fill the array; return NVML's code."""
         return int(get_field_values(handle, self._size, ctypes.byref(self._array)))
 
-    def values(self) -> Iterator[tuple[fields.Field, int, int, int, bytes]]:
-        """Return field, scope, code, type and bytes of each."""
+    def is_as_before(self) -> bool:
+        """Return whether each field has answered as in the read before this one; when it was measured does not count."""
         flat = self._layout.unpack(bytes(self._array))
-        for place, (field, scope) in enumerate(self.wanted):
-            value_type, code, raw = flat[7 * place + 4 : 7 * place + 7]
+        answers = (flat[4::7], flat[5::7], flat[6::7])  # types, codes and bytes
+        is_same = answers == self._answers
+        self._answers = answers
+        return is_same
+
+    def values(self) -> Iterator[tuple[fields.Field, int, int, int, bytes]]:
+        """Return field, scope, code, type and bytes of each, as `is_as_before` has found them."""
+        for (field, scope), value_type, code, raw in zip(self.wanted, *self._answers, strict=True):
             yield field, scope, code, value_type, raw

@@ -8,7 +8,10 @@ are read only from R580 on.
 from struct import Struct
 from typing import Final, NamedTuple
 
-PERIOD_S_BY_GROUP: Final = {  # "fast" has the interval of the collector
+CHECKED: Final = "checked"  # what checks read: has the interval of the collector
+SHOWN: Final = "shown"  # read before somebody is expected to look, and else as seldom as this
+PERIOD_S_BY_GROUP: Final = {
+    SHOWN: 15.0,
     "processes": 3.0,  # time until a restarted rank is found on its GPU
     "activity": 10.0,  # means over this time: how busy the units of the GPU are
     "medium": 10.0,  # errors and links: about 200 values a GPU
@@ -45,12 +48,15 @@ _NANO: Final = 1e-9
 _KIB: Final = 1024.0
 _MEGA: Final = 1e6
 
-# what changes from second to second
-FAST: Final = (
+# what changes from second to second, and checks read
+FAST_CHECKED: Final = (
     Field(82, "memory_temperature_celsius", is_never_zero=True),
+    Field(230, "recovery_action_id"),
+)
+# what changes from second to second, and no check reads
+FAST_SHOWN: Final = (
     Field(186, "power_watts", scale=_MILLI),
     Field(83, "energy_joules_total", scale=_MILLI),
-    Field(230, "recovery_action_id"),
     Field(74, "clocks_limited_seconds_total", ("sw_power_cap",), _NANO),
     Field(75, "clocks_limited_seconds_total", ("thermal",), _NANO),
     Field(76, "clocks_limited_seconds_total", ("sync_boost",), _NANO),
@@ -163,6 +169,16 @@ CLOCKS_EVENT_REASONS: Final = (
     "display_clocks",
     "board_limit",
     "reliability",
+)
+
+# of these, what checks of the shipped table read (detectors/data/node_policy.toml)
+CHECKED_REASONS: Final = frozenset(
+    {
+        "hw_slowdown",
+        "sw_thermal_slowdown",
+        "hw_thermal_slowdown",
+        "hw_power_brake_slowdown",
+    }
 )
 
 # nvmlEventType*: what a GPU is asked to report, by bit

@@ -40,6 +40,7 @@ class GpuView:
     events: dict[str, int]  # by type, since the agent began
     xids: dict[int, int]
     processes: tuple[tuple[int, int | None], ...] | None  # pid, memory in bytes
+    last_xid: int = 0  # code of the newest XID since the agent began; 0: none
 
 
 @dataclass(frozen=True, slots=True)

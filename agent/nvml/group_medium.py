@@ -1,6 +1,7 @@
 """The group "medium": memory errors, PCIe, NVLinks and the fabric of a GPU."""
 
 import ctypes
+import math
 from collections.abc import Iterator
 from functools import partial
 from typing import Final
@@ -11,6 +12,30 @@ from agent.nvml.sampled_gpu import SampledGpu, Value
 
 # NVML_MEMORY_LOCATION_*. Up to Ampere field values tell the places; Hopper answers for these two only, and by function.
 _ECC_PLACES: Final = {2: "dram", 7: "sram"}
+
+
+_PCIE_LINK: Final = (
+    ("nvmlDeviceGetCurrPcieLinkGeneration", "pcie_generation"),
+    ("nvmlDeviceGetMaxPcieLinkGeneration", "pcie_generation_max"),
+    ("nvmlDeviceGetCurrPcieLinkWidth", "pcie_width_lanes"),
+    ("nvmlDeviceGetMaxPcieLinkWidth", "pcie_width_max_lanes"),
+)
+# GT/s of a lane by generation; one bit in 1e12 may be wrong (PCI Express Base Specification).
+_PCIE_GIGABITS_PER_S: Final = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}
+_BIT_ERRORS: Final = 1e-12
+
+
+def pcie_replays_max(generation: int | None, lanes: int | None) -> int | None:
+    """Return how many replays a minute a healthy link of this kind may have, or None if it is not known.
+
+    Source: DCGM modules/health/DcgmHealthWatch.cpp (72fa3fe), GetExpectedPcieReplayRate: a rate per lane and generation
+    times the lanes, rounded up: 16 for 4.0 x16, 31 for 5.0 x16, 62 for 6.0 x16. By the most that GPU and slot can do: a
+    link that saves power at this moment had its errors at full speed.
+    """
+    gigabits = _PCIE_GIGABITS_PER_S.get(generation or 0)
+    if gigabits is None or not lanes:
+        return None
+    return math.ceil(gigabits * 1e9 * 60 * _BIT_ERRORS * lanes)
 
 
 def read_medium(calls: NvmlCalls, gpu: SampledGpu) -> Iterator[Value]:
@@ -27,13 +52,11 @@ def read_medium(calls: NvmlCalls, gpu: SampledGpu) -> Iterator[Value]:
     if banks is not None:
         for spare in ("max", "high", "partial", "low", "none"):
             yield "remap_banks", (spare,), getattr(banks, spare)
-    for call, name in (
-        ("nvmlDeviceGetCurrPcieLinkGeneration", "pcie_generation"),
-        ("nvmlDeviceGetMaxPcieLinkGeneration", "pcie_generation_max"),
-        ("nvmlDeviceGetCurrPcieLinkWidth", "pcie_width_lanes"),
-        ("nvmlDeviceGetMaxPcieLinkWidth", "pcie_width_max_lanes"),
-    ):
-        yield from one(name, calls.read(gpu, call))
+    link = {name: calls.read(gpu, call) for call, name in _PCIE_LINK}
+    for name, answer in link.items():
+        yield from one(name, answer)
+    replays = pcie_replays_max(link["pcie_generation_max"], link["pcie_width_max_lanes"])
+    yield from one("pcie_replays_per_minute_max", replays)
     repair = calls.read(gpu, "nvmlDeviceGetRepairStatus")
     if repair is not None:
         yield "repair_pending", ("channel",), repair[0]

@@ -1,7 +1,10 @@
 """The group "slow": a GPU's identity and set-up, which only an operator changes."""
 
+import ctypes
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
+from struct import Struct
 from typing import Final
 
 from agent.nvml import fields
@@ -15,6 +18,8 @@ THRESHOLDS: Final = (  # NVML_TEMPERATURE_THRESHOLD_*
     (2, "memory_temperature_max_celsius"),
     (3, "temperature_max_celsius"),
 )
+# behind version and InfiniBand GUID: chassis serial, slot, tray, host, kind of peer, module
+_PLATFORM: Final = Struct("<20x16s5B")
 _KILO: Final = 1000.0
 _MHZ: Final = 1e6
 
@@ -47,8 +52,25 @@ def read_slow(calls: NvmlCalls, gpu: SampledGpu, driver: str, cuda: str) -> Iter
         yield from one("clock_max_hertz", mhz, _MHZ, kind)
         mhz = calls.read(gpu, "nvmlDeviceGetApplicationsClock", number)
         yield from one("clock_application_hertz", mhz, _MHZ, kind)
+    yield from _platform(calls, gpu)
     yield from _throughput(calls, gpu)
     yield from _peers(calls, gpu)
+
+
+def _platform(calls: NvmlCalls, gpu: SampledGpu) -> Iterator[Value]:
+    """Yield where in its rack the GPU is: nvmlPlatformInfo_v2_t of nvml.h, which GB200 and newer fill."""
+    make = getattr(calls.nvml, "c_nvmlPlatformInfo_v2_t", None)
+    if make is None:  # nvidia-ml-py before 12.570
+        return
+    info = make()
+    name = "nvmlDeviceGetPlatformInfo"
+    call = partial(calls.in_call, name, gpu.index, gpu.handle, ctypes.byref(info))
+    if calls.attempt(gpu, (name, info.version), call) is None:
+        return
+    serial, slot, tray, host, _peer, module = _PLATFORM.unpack_from(bytes(info))
+    chassis = serial.partition(b"\0")[0].decode("ascii", "replace").strip()
+    if chassis:
+        yield "platform_info", (chassis, str(slot), str(tray), str(host), str(module)), 1
 
 
 def _throughput(calls: NvmlCalls, gpu: SampledGpu) -> Iterator[Value]:

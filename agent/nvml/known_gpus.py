@@ -1,6 +1,6 @@
 """The collector child's reports about each GPU, summed since the agent started. Pure."""
 
-from collections.abc import Container
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
@@ -39,6 +39,7 @@ class _Gpu:
     seconds: dict[str, float] = field(default_factory=dict)
     events: dict[str, int] = field(default_factory=dict)
     xids: dict[int, int] = field(default_factory=dict)
+    last_xid: int = 0
     processes: tuple[tuple[int, int | None], ...] | None = None
 
 
@@ -84,11 +85,26 @@ class KnownGpus:
             gpu.groups.clear()
             gpu.processes = None
             return change
-        self._revision += 1
-        gpu.groups[message.group] = _Group(now_s, message.values, self._revision)
+        values, before = message.values, gpu.groups.get(message.group)
+        if values is not None and before is not None and before.values == values:
+            gpu.groups[message.group] = before._replace(at_s=now_s)  # sent anew, and as it was
+        elif values is not None:
+            self._revision += 1
+            gpu.groups[message.group] = _Group(now_s, values, self._revision)
+        elif before is not None:  # else they were forgotten: the child soon sends all of them again
+            gpu.groups[message.group] = before._replace(at_s=now_s)
         if message.group == "processes":
             gpu.processes = None if message.processes is None else tuple(message.processes)
         return change
+
+    def note_same(self, same: Mapping[str, Sequence[int]], now_s: float) -> None:
+        """Note that these GPUs were read, by group, and are as they were."""
+        for group, indexes in same.items():
+            for index in indexes:
+                gpu = self._gpu(index, now_s)
+                gpu.heard_at_s = now_s
+                if (before := gpu.groups.get(group)) is not None:
+                    gpu.groups[group] = before._replace(at_s=now_s)
 
     def add_event(self, message: EventMessage, now_s: float) -> bool:
         """Count an event; return whether it is an XID, which is also counted by its code."""
@@ -97,6 +113,8 @@ class KnownGpus:
         has_code = message.event == "xid" and (
             message.code in gpu.xids or len(gpu.xids) < XID_CODES_MAX
         )
+        if message.event == "xid":
+            gpu.last_xid = message.code
         if has_code:
             gpu.xids[message.code] = gpu.xids.get(message.code, 0) + 1
         return has_code
@@ -161,4 +179,5 @@ class KnownGpus:
             events=dict.fromkeys(self._event_types, 0) | gpu.events,
             xids=dict(gpu.xids),
             processes=gpu.processes,
+            last_xid=gpu.last_xid,
         )

@@ -16,9 +16,11 @@ from agent.nvml.children import RELEASE_S_MAX, Spawn
 from agent.nvml.gpu_view import MonitorView
 from agent.nvml.release import ReleaseFile
 from agent.nvml.supervisor import GpuSupervisor
+from agent.sampling.demand import Demand
 from rankmend.clock import Clock
 from rankmend.errors import SourceError
 
+VIEW_S_MAX: Final = 0.1  # three collectors look right after each other
 _TICK_S: Final = 1.0  # messages wake the thread before
 _BURY_TICK_S: Final = 0.1  # while a caller may be waiting for the end of a child
 _SWEEP_S: Final = 0.005  # 8 GPUs are read in that time; waking for each message took twice the CPU
@@ -37,18 +39,23 @@ class GpuMonitor:
         kept: ReleaseFile | None = None,
         on_events: Callable[[], None] | None = None,
         silent_s_max: float = SILENT_S_MAX,
+        demand: Demand | None = None,
     ) -> None:
         """``kept`` remembers a release over a restart of the agent.
 
         ``on_events`` is called in the monitor's thread after new events of GPUs (XIDs and others).
+        ``demand`` says when somebody will look at what no check reads; None: at any time.
         ``silent_s_max`` is how long a child that is in no call may send nothing.
         """
         self._clock = clock
+        self._interval_s = interval_s
+        self._demand = demand
         self._on_events = on_events
         self._changed = Condition()  # guards everything below
         self._supervisor = GpuSupervisor(
             interval_s, spawn, clock.now_s(), call_s_max, silent_s_max, kept
         )
+        self._viewed: tuple[float, MonitorView] | None = None  # None: something has happened since
         self._thread: Thread | None = None
         self._is_stopping = False
         self._waker, self._wakened = socket.socketpair()
@@ -59,13 +66,17 @@ class GpuMonitor:
         """Return the known state; wait at most ``wait_s`` for a first answer."""
         with self._changed:
             if self._supervisor.note_question(self._clock.now_s()):
+                self._viewed = None
                 self._wake()
             if self._thread is None and not self._is_stopping:
                 self._thread = Thread(target=self._run, name="gpu-monitor", daemon=True)
                 self._thread.start()
             if wait_s > 0:
                 self._changed.wait_for(lambda: self._supervisor.has_answered, timeout=wait_s)
-            return self._supervisor.view(self._clock.now_s())
+            now_s = self._clock.now_s()
+            if self._viewed is None or not 0.0 <= now_s - self._viewed[0] <= VIEW_S_MAX:
+                self._viewed = (now_s, self._supervisor.view(now_s))
+            return self._viewed[1]
 
     # ---- for the operator
 
@@ -73,6 +84,7 @@ class GpuMonitor:
         """Release the GPUs for a time; return the result."""
         with self._changed:
             self._supervisor.release(for_s, self._clock.now_s())
+            self._viewed = None
             self._wake()
             self._changed.wait_for(lambda: not self._pids(), timeout=RELEASE_S_MAX + 2)
             if not (pids := self._pids()):
@@ -84,6 +96,7 @@ class GpuMonitor:
         """Resume reading the GPUs."""
         with self._changed:
             was_released = self._supervisor.resume()
+            self._viewed = None
             self._wake()
         return "watching the GPUs again" if was_released else "the GPUs were not released"
 
@@ -112,12 +125,21 @@ class GpuMonitor:
                     supervisor.end(self._clock.now_s)
                     return
                 supervisor.tick(self._clock.now_s())
+                self._viewed = None
+                # the next sweep reads it, a run of the collector after that takes it up
+                if self._demand is None or self._demand.is_expected(
+                    2 * self._interval_s, 3 * self._interval_s
+                ):
+                    supervisor.want_shown()
                 self._changed.notify_all()
                 has_new_events = supervisor.pop_new_events()
                 channels = supervisor.children.channels()
                 tick_s = _BURY_TICK_S if supervisor.children.abandoned else _TICK_S
+                is_in_sweep = supervisor.is_in_sweep
             if has_new_events and self._on_events is not None:
                 self._on_events()  # without the lock, because it may call us in turn
+            if is_in_sweep:  # its other messages are read together: most sweeps have one only
+                sleep(_SWEEP_S)
             self._wait(channels, tick_s)
 
     def _wait(self, channels: list[socket.socket], timeout_s: float) -> None:
@@ -128,5 +150,3 @@ class GpuMonitor:
         found = [descriptor for descriptor, _events in poll.poll(timeout_s * 1000)]
         if self._wakened.fileno() in found:
             self._wakened.recv(64)
-        elif found:  # the first message of a sweep: the others are read together with it
-            sleep(_SWEEP_S)

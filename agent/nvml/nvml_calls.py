@@ -15,6 +15,7 @@ from agent.nvml.driver_call import NO_GPU
 from agent.nvml.field_batch import Batch
 from agent.nvml.sampled_gpu import Key, SampledGpu, Value
 
+_ALL_ONES: Final = frozenset({0xFFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF})
 UNSUPPORTED_S: Final = 3600.0  # then ask again: a driver can learn
 
 
@@ -55,9 +56,23 @@ class NvmlCalls:
         }
 
     def read(self, gpu: SampledGpu, name: str, *arguments: Any) -> Any:
-        """Return the answer of a call about a GPU, or None if there is none."""
-        call = partial(self.in_call, name, gpu.index, gpu.handle, *arguments)
-        return self.attempt(gpu, (name, *arguments), call)
+        """Return the answer of a call about a GPU, or None if there is none.
+
+        All ones are none: NVML_VALUE_NOT_AVAILABLE, and what a register of a GPU that is gone reads as.
+        """
+        known_as = (name, *arguments)
+        if self.is_unsupported(gpu, known_as):
+            return None
+        page = self._page
+        page.begin(name.encode(), gpu.index, self.now_s())
+        try:
+            answer = getattr(self.nvml, name)(gpu.handle, *arguments)
+        except self.nvml.NVMLError as error:
+            self._refuse(gpu, known_as, error.value)
+            return None
+        finally:
+            page.end()
+        return None if is_all_ones(answer) else answer
 
     def read_instance(self, gpu: SampledGpu, handle: Any, name: str, known_as: Any) -> Any:
         """Return the answer of a call about an instance of a GPU, or None if there is none."""
@@ -71,11 +86,15 @@ class NvmlCalls:
         try:
             return call()
         except self.nvml.NVMLError as error:
-            if error.value in self._unsupported_codes:
-                gpu.unsupported_since_s[known_as] = self.now_s()
-            else:
-                self._note(gpu, str(known_as[0]), error.value)
+            self._refuse(gpu, known_as, error.value)
             return None
+
+    def _refuse(self, gpu: SampledGpu, known_as: Key, code: int) -> None:
+        """Take an error for what it is: not supported from now on, or counted."""
+        if code in self._unsupported_codes:
+            gpu.unsupported_since_s[known_as] = self.now_s()
+        else:
+            self._note(gpu, str(known_as[0]), code)
 
     def is_unsupported(self, gpu: SampledGpu, key: Key) -> bool:
         """Return whether the driver has answered that it does not know this call."""
@@ -113,22 +132,36 @@ class NvmlCalls:
                 for field, scope in batch.wanted:
                     gpu.unsupported_since_s[field.id, scope] = self.now_s()
             return
-        has_learned = False
+        is_as_before, made = batch.is_as_before(), batch.made
+        if is_as_before and made is not None:
+            yield from made  # as of nearly all that count errors
+            return
+        batch.made = None
+        has_refused = has_learned = False
+        made = []
         for field, scope, code, value_type, raw in batch.values():
-            if code in self._unsupported_codes:
-                gpu.unsupported_since_s[field.id, scope] = self.now_s()
-                has_learned = True
-                continue
             if code != self.nvml.NVML_SUCCESS:
-                self._note(gpu, f"field {field.id}", code)
+                has_refused = True  # counted each time
+                has_learned |= self._refuse_field(gpu, field, scope, code)
                 continue
             value = fields.decode_value(value_type, raw, field.is_signed)
             if value is None or (field.is_never_zero and value == 0):
                 continue
             labels = (str(scope), *field.labels) if is_scoped else field.labels
-            yield field.name, labels, value * field.scale
+            made.append((field.name, labels, value * field.scale))
+        if not has_refused:
+            batch.made = made
         if has_learned:
             del gpu.batches[key]
+        yield from made
+
+    def _refuse_field(self, gpu: SampledGpu, field: fields.Field, scope: int, code: int) -> bool:
+        """Take the error of a field; return whether it is not supported, and is left out from now on."""
+        if code not in self._unsupported_codes:
+            self._note(gpu, f"field {field.id}", code)
+            return False
+        gpu.unsupported_since_s[field.id, scope] = self.now_s()
+        return True
 
     def read_field(self, gpu: SampledGpu, field: fields.Field) -> float | None:
         """Return one field that is not a metric itself."""
@@ -181,6 +214,11 @@ class NvmlCalls:
             return getattr(self.nvml, name)(*arguments)
         finally:
             self._page.end()
+
+
+def is_all_ones(answer: Any) -> bool:
+    """Return whether a number has each bit of 32 or 64 set: no clock, power or count has."""
+    return type(answer) is int and answer in _ALL_ONES
 
 
 def one(name: str, value: float | None, scale: float = 1.0, *labels: str) -> Iterator[Value]:

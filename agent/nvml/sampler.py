@@ -2,17 +2,24 @@
 
 import time
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
+from agent.nvml import fields
 from agent.nvml.child_protocol import CallPage
 from agent.nvml.gpu_events import GpuEvents
 from agent.nvml.group_activity import close_profile, read_activity
-from agent.nvml.group_fast import read_fast
+from agent.nvml.group_fast import read_checked, read_shown
 from agent.nvml.group_medium import read_medium
 from agent.nvml.group_slow import read_slow
 from agent.nvml.nvml_calls import NvmlCalls
 from agent.nvml.sampled_gpu import TEXT_CHARS_MAX, GpuIdentity, SampledGpu, Value, pci_bus_id
 
+_FAST: Final = {
+    fields.CHECKED: (read_checked,),
+    fields.SHOWN: (read_shown,),
+    "fast": (read_checked, read_shown),
+}
 PROCESSES_MAX: Final = 256  # per GPU; more are not listed
 
 
@@ -100,8 +107,8 @@ class GpuSampler:
 
     def _read_group(self, gpu: SampledGpu, group: str) -> Iterator[Value]:
         match group:
-            case "fast":
-                return read_fast(self._calls, gpu)
+            case "fast" | fields.CHECKED | fields.SHOWN:
+                return chain(*(read(self._calls, gpu) for read in _FAST[group]))
             case "activity":
                 return read_activity(self._calls, gpu, has_profiling=self._has_profiling)
             case "medium":

@@ -9,6 +9,7 @@ process hangs on a GPU, and at most `ABANDONED_MAX` in total.
 No thread and no lock: `agent/nvml/monitor.py` calls `tick` about once a second and guards the rest.
 """
 
+import contextlib
 import logging
 import socket
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from agent.nvml.child_messages import (
     SweepMessage,
     decode,
 )
-from agent.nvml.child_protocol import MESSAGE_BYTES_MAX
+from agent.nvml.child_protocol import MESSAGE_BYTES_MAX, WANT_SHOWN
 from agent.nvml.child_rules import (
     CALL_S_MAX,
     SILENT_S_MAX,
@@ -65,6 +66,8 @@ class GpuSupervisor:
         self._silent_s_max = silent_s_max
         self._spawn = spawn
         self._kept = kept
+        # for all messages: a new one of this size would be mapped and unmapped for each
+        self._packet = bytearray(MESSAGE_BYTES_MAX)
         self.children = Children()
         self._gpus = KnownGpus()
         self._left_out = LeftOut()
@@ -73,7 +76,7 @@ class GpuSupervisor:
         self._asked_at_s = 0.0
         self._state = MonitorState.STARTING
         self._problem = "no answer yet"
-        self._has_swept = self._is_mismatched = False
+        self._has_swept = self._is_mismatched = self._has_new_sweep = self._is_in_sweep = False
         self._sweep_s: float | None = None
         self._count: int | None = None
         self._has_new_events = False
@@ -167,6 +170,20 @@ class GpuSupervisor:
         if children.trial is None and children.collector is not None:
             self._try(now_s)
 
+    @property
+    def is_in_sweep(self) -> bool:
+        """Return whether the child is sending what a sweep has read: more is about to come."""
+        return self._is_in_sweep
+
+    def want_shown(self) -> None:
+        """Ask the child for the values that no check reads, once for each of its sweeps."""
+        child = self.children.collector
+        if child is None or not self._has_new_sweep:
+            return
+        self._has_new_sweep = False
+        with contextlib.suppress(OSError):  # it has ended, or does not read: `_check` sees to that
+            child.channel.send(WANT_SHOWN)
+
     def end(self, now_s: Callable[[], float]) -> None:
         """End the children with the agent. A child in a driver call ends by itself later."""
         self.children.abandon_all()
@@ -199,6 +216,7 @@ class GpuSupervisor:
             self._fail(f"{len(hanging)} GPU collectors hang: not starting another")
             return
         self._starts.begin(now_s)
+        self._is_in_sweep = False
         try:
             child = self._spawn(self._interval_s, self._left_out.indexes(), now_s)
         except OSError as error:
@@ -211,19 +229,19 @@ class GpuSupervisor:
     def _receive(self, child: CollectorChild, now_s: float) -> None:
         for _ in range(8 * GPUS_MAX):  # then look at the clock again
             try:
-                data, _ancillary, flags, _address = child.channel.recvmsg(MESSAGE_BYTES_MAX)
+                size, _ancillary, flags, _address = child.channel.recvmsg_into([self._packet])
             except BlockingIOError:
                 return
             except OSError:
-                data, flags = b"", 0
-            if not data:
+                size, flags = 0, 0
+            if not size:
                 self._lose(child, now_s)
                 return
             child.heard_at_s = now_s
             try:
                 if flags & socket.MSG_TRUNC:
                     raise SourceError(f"a message of more than {MESSAGE_BYTES_MAX} bytes")
-                self._handle(child, data, now_s)
+                self._handle(child, memoryview(self._packet)[:size], now_s)
             except SourceError as error:
                 if child is self.children.trial:
                     self._end_trial(now_s, None, has_answered=False)
@@ -234,7 +252,7 @@ class GpuSupervisor:
             if not child.is_connected:  # a finished trial
                 return
 
-    def _handle(self, child: CollectorChild, data: bytes, now_s: float) -> None:
+    def _handle(self, child: CollectorChild, data: bytes | memoryview, now_s: float) -> None:
         if child is self.children.trial:
             self._handle_trial(data, now_s)
             return
@@ -246,11 +264,14 @@ class GpuSupervisor:
                 self._gpus.open(node.count)
                 self._gpus.set_event_types(node.event_mask)
             case GpuMessage() as values:
+                self._is_in_sweep = True
                 self._add_values(values, now_s)
             case EventMessage() as event:
                 self._add_event(event, now_s)
             case SweepMessage() as sweep:
+                self._gpus.note_same(sweep.same, now_s)
                 self._sweep_s, self._has_swept = sweep.duration_s, True
+                self._has_new_sweep, self._is_in_sweep = True, False
                 self._set_state(MonitorState.RUNNING, self._skipped_text())
                 self._starts.add_sweep(child.started_at_s, now_s)
             case FailedMessage() as failed:
@@ -291,7 +312,7 @@ class GpuSupervisor:
         self.children.trial, self.children.trial_gpu = child, gpu
         log.info("retrying a GPU that was left out", extra={"gpu": gpu})
 
-    def _handle_trial(self, data: bytes, now_s: float) -> None:
+    def _handle_trial(self, data: bytes | memoryview, now_s: float) -> None:
         match decode(data):
             case GpuMessage() as values if values.gpu == self.children.trial_gpu:
                 self._add_values(values, now_s)

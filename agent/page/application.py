@@ -6,19 +6,30 @@ Everything is made from the newest answers of the collectors, so no request wait
 import html
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from functools import partial
 from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.exposition import gzip_accepted
 from prometheus_client.registry import Collector as PrometheusCollector
 
 from agent.collectors.ranks import RanksCollector
+from agent.config import PageNames, PageSettings
 from agent.metrics import Family, Metric, MetricType
-from agent.page.exposition import Exposition, content_type_of, is_openmetrics
+from agent.page import other_names
+from agent.page.exposition import Exposition, GpuPlaces, More
 from agent.page.rank_page import describe_rank
 from agent.sampling.collection import CollectorOutcome, CollectorView
-from agent.sampling.runner import runner_metrics
+from agent.sampling.demand import Demand
+from agent.sampling.runner import page_metrics
+from rankmend.negotiation import (
+    OPENMETRICS_TYPE,
+    TEXT_TYPE,
+    VARY,
+    accepts_gzip,
+    prefers_openmetrics,
+)
 from rankmend.version import RANKMEND_VERSION
 
 Environ = dict[str, Any]
@@ -41,10 +52,17 @@ class PageCollector(PrometheusCollector):
     """Hands the newest values to prometheus-client, at the moment of a scrape."""
 
     def __init__(
-        self, views: Callable[[], list[CollectorView]], known: Mapping[str, Family]
+        self,
+        views: Callable[[], list[CollectorView]],
+        known: Mapping[str, Family],
+        hidden: AbstractSet[str] = frozenset(),
+        more: More | None = None,
     ) -> None:
         self._views = views
         self._known = known
+        self._hidden = hidden
+        self._more = more
+        self._places = GpuPlaces()
 
     def describe(self) -> Iterator[PromFamily]:
         for family in self._known.values():
@@ -52,34 +70,47 @@ class PageCollector(PrometheusCollector):
 
     def collect(self) -> Iterator[PromFamily]:
         families: dict[str, PromFamily] = {}
-        for metric in self._metrics():
+        views = self._views()
+        self._places.update(views)
+        for metric in self._metrics(views):
+            if metric.name in self._hidden:
+                continue
             if metric.name not in families:
                 families[metric.name] = _prom_family(self._known[metric.name])
             values = [value for _name, value in metric.labels]
-            families[metric.name].add_metric(values, metric.value)
+            family = families[metric.name]
+            family.add_metric(values, metric.value)
+            if place := self._places.labels_for(metric):
+                sample = family.samples[-1]
+                family.samples[-1] = sample._replace(labels={**sample.labels, **dict(place)})
         for name in self._known:  # the order of docs/reference/metrics.md
             if name in families:
                 yield families[name]
 
-    def _metrics(self) -> Iterator[Metric]:
-        for view in self._views():
-            yield from runner_metrics(view)
+    def _metrics(self, views: list[CollectorView]) -> Iterator[Metric]:
+        for view in views:
+            yield from page_metrics(view)
             yield from view.metrics
+        if self._more is not None:
+            yield from self._more(views)
 
 
 def _prom_family(family: Family) -> PromFamily:
-    if family.type is MetricType.COUNTER:
+    if family.type is MetricType.COUNTER and family.name.endswith("_total"):
         name = family.name.removesuffix("_total")  # prometheus-client adds it again
         return CounterMetricFamily(name, family.help, labels=family.labels)
     return GaugeMetricFamily(family.name, family.help, labels=family.labels)
 
 
 def make_registry(
-    views: Callable[[], list[CollectorView]], families: Mapping[str, Family]
+    views: Callable[[], list[CollectorView]],
+    families: Mapping[str, Family],
+    hidden: AbstractSet[str] = frozenset(),
+    more: More | None = None,
 ) -> CollectorRegistry:
     """Return a registry of our own, without what prometheus-client adds to the global one."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(PageCollector(views, families))
+    registry.register(PageCollector(views, families, hidden, more))
     return registry
 
 
@@ -87,26 +118,58 @@ def make_metrics_app(
     views: Callable[[], list[CollectorView]],
     now_s: Callable[[], float],
     families: Mapping[str, Family],
+    demand: Demand | None = None,
+    hidden: AbstractSet[str] = frozenset(),
+    more: More | None = None,
 ) -> Application:
-    """Return the WSGI application of /metrics; what is not a plain scrape is prometheus-client's."""
-    library_app: Application = make_wsgi_app(make_registry(views, families))
-    exposition = Exposition(views, runner_metrics, now_s, families)
+    """Return the WSGI application of /metrics; a page of chosen names is prometheus-client's."""
+    library_app: Application = make_wsgi_app(make_registry(views, families, hidden, more))
+    exposition = Exposition(views, page_metrics, now_s, families, hidden, more)
 
     def app(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        if environ["REQUEST_METHOD"] != "GET" or environ.get("QUERY_STRING"):
-            return library_app(environ, start_response)
-        content_type = content_type_of(environ.get("HTTP_ACCEPT", ""))
-        headers = [("Content-Type", content_type)]
-        compressed = gzip_accepted(environ.get("HTTP_ACCEPT_ENCODING", ""))
+        method = environ["REQUEST_METHOD"]
+        if method not in ("GET", "HEAD"):
+            return _refuse_method(method, start_response)
+        if demand is not None and method == "GET":
+            demand.note(environ.get("REMOTE_ADDR", ""))
+        openmetrics = prefers_openmetrics(environ.get("HTTP_ACCEPT", ""))
+        compressed = accepts_gzip(environ.get("HTTP_ACCEPT_ENCODING", ""))
+        if method == "GET" and environ.get("QUERY_STRING"):
+            settled = {
+                **environ,  # it reads names and no weights
+                "HTTP_ACCEPT": "application/openmetrics-text;version=1.0.0" if openmetrics else "",
+                "HTTP_ACCEPT_ENCODING": "gzip" if compressed else "",
+            }
+            return library_app(
+                settled, lambda status, headers: start_response(status, [*headers, VARY])
+            )
+        body = exposition.page(openmetrics=openmetrics, compressed=compressed)
+        headers = [
+            ("Content-Type", OPENMETRICS_TYPE if openmetrics else TEXT_TYPE),
+            ("Content-Length", str(len(body))),
+            VARY,
+        ]
         if compressed:
             headers.append(("Content-Encoding", "gzip"))
-        openmetrics = is_openmetrics(content_type)
-        body = exposition.page(openmetrics=openmetrics, compressed=compressed)
-        headers.append(("Content-Length", str(len(body))))
         start_response("200 OK", headers)
-        return [body]
+        return [] if method == "HEAD" else [body]
 
     return app
+
+
+def _refuse_method(method: str, start_response: StartResponse) -> Iterable[bytes]:
+    """Answer a method other than GET and HEAD. The body names none: it could be anything."""
+    status = "200 OK" if method == "OPTIONS" else "405 Method Not Allowed"
+    body = b"" if method == "OPTIONS" else b"only GET and HEAD\n"
+    start_response(
+        status,
+        [
+            ("Allow", "GET, HEAD, OPTIONS"),
+            ("Content-Type", "text/plain; charset=utf-8"),
+            ("Content-Length", str(len(body))),
+        ],
+    )
+    return [body]
 
 
 def make_app(
@@ -116,9 +179,20 @@ def make_app(
     now_s: Callable[[], float],
     families: Mapping[str, Family],
     findings: FindingsSource | None = None,
+    demand: Demand | None = None,
+    page: PageSettings | None = None,
 ) -> Application:
-    """Return the WSGI application of the agent."""
-    metrics_app = make_metrics_app(views, now_s, families)
+    """Return the WSGI application of the agent.
+
+    ``demand`` learns when values are read that no check reads.
+    """
+    page = page or PageSettings()
+    more: More | None = None
+    if PageNames.DCGM in page.names:
+        families = {**families, **other_names.FAMILIES}
+        more = partial(other_names.dcgm_metrics, hostname=node)
+    hidden = other_names.hidden_families(page.beside, families)
+    metrics_app = make_metrics_app(views, now_s, families, demand, hidden, more)
     pages: dict[str, Callable[[], tuple[str, str, str]]] = {
         "/": lambda: ("200 OK", "text/html", _home(node, views())),
         "/healthz": lambda: _health(views(), findings.blocked() if findings else ()),

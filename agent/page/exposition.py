@@ -5,17 +5,20 @@ series, on each scrape. Written here from what the collectors have answered, onl
 has changed are made anew, and only pieces of the page with such lines are compressed anew. What
 prometheus-client would write and what is written here agree byte for byte; tests/agent/test_exposition.py
 compares the two.
+
+Where the driver says in which chassis, slot and tray a GPU sits (GB200 NVL72 and newer), each series of the GPU
+has these as labels, on the page only: checks and findings know a GPU by its UUID. The number of series stays the same.
+Until the first answer about it, at most a minute after the agent's start, series are without them.
 """
 
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
+from collections.abc import Set as AbstractSet
 from itertools import chain
 from struct import Struct
 from threading import Lock
 from typing import Final, NamedTuple
 
-from prometheus_client.exposition import choose_encoder
 from prometheus_client.utils import floatToGoString
 
 from agent.metrics import Family, Metric, MetricType
@@ -33,18 +36,16 @@ _LAST_BLOCK: Final = b"\x03\x00"  # final, of fixed codes, empty (RFC 1951)
 
 Views = Callable[[], list[CollectorView]]
 RunnerMetrics = Callable[[CollectorView], tuple[Metric, ...]]
+More = Callable[[list[CollectorView]], Iterable[Metric]]
+_MORE: Final = "/"  # no collector's name
+_GPU: Final = "rankmend_gpu_"
+_PLATFORM: Final = "rankmend_gpu_platform_info"
+_PLACE: Final = ("chassis", "slot", "tray")
+PLACES_MAX: Final = 128  # GPUs: as many as a node has, and those that they replaced
+Labels = tuple[tuple[str, str], ...]
+RackPlaces = Mapping[str, Labels]
+"""Chassis, slot and tray as labels, by the UUID of the GPU."""
 _State = list[tuple[object, ...]]
-
-
-@lru_cache(maxsize=32)
-def content_type_of(accept: str) -> str:
-    """Return the format that prometheus-client would answer in, by the request's Accept header."""
-    _encoder, content_type = choose_encoder(accept)
-    return str(content_type)
-
-
-def is_openmetrics(content_type: str) -> bool:
-    return content_type.startswith("application/openmetrics-text")
 
 
 def _header(family: Family) -> str:
@@ -53,11 +54,44 @@ def _header(family: Family) -> str:
 
 
 def _openmetrics_header(family: Family) -> str:
-    name = family.name
+    name, type_ = family.name, family.type.value
     if family.type is MetricType.COUNTER:
+        if not name.endswith("_total"):  # another exporter's: OpenMetrics has no such counter
+            type_ = "unknown"
         name = name.removesuffix("_total")
     text = family.help.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
-    return f"# HELP {name} {text}\n# TYPE {name} {family.type.value}\n"
+    return f"# HELP {name} {text}\n# TYPE {name} {type_}\n"
+
+
+class GpuPlaces:
+    """Remembers where GPUs sit in their racks: the series of one that is lost keep their labels."""
+
+    def __init__(self) -> None:
+        self._places: RackPlaces = {}
+        self._layout: Revision | None = None  # of the GPUs' answer that was read
+
+    def update(self, views: Iterable[CollectorView]) -> bool:
+        """Read the driver's platform info; return whether a GPU's place has become known, or another."""
+        answer = next((view.answer for view in views if view.name == "gpu"), NO_ANSWER)
+        if answer.layout == self._layout:
+            return False
+        self._layout = answer.layout
+        found = dict(self._places)
+        for metric in answer.metrics:
+            if metric.name == _PLATFORM:
+                labels = dict(metric.labels)
+                found.pop(labels["uuid"], None)
+                found[labels["uuid"]] = tuple((name, labels[name]) for name in _PLACE)
+        newest = dict(list(found.items())[-PLACES_MAX:])
+        is_changed, self._places = newest != self._places, newest
+        return is_changed
+
+    def labels_for(self, metric: Metric) -> Labels:
+        """Return the labels that a series of a GPU gets on top of its own."""
+        if not self._places or not metric.name.startswith(_GPU) or metric.name == _PLATFORM:
+            return ()
+        uuid = next((value for name, value in metric.labels if name == "uuid"), "")
+        return self._places.get(uuid, ())
 
 
 class _Written(NamedTuple):
@@ -88,7 +122,13 @@ class Exposition:
         runner_metrics: RunnerMetrics,
         now_s: Callable[[], float],
         families: Mapping[str, Family],
+        hidden: AbstractSet[str] = frozenset(),
+        more: More | None = None,
     ) -> None:
+        """``hidden`` families are left out; ``more`` returns samples that are made of the others."""
+        self._hidden = hidden
+        self._more = more
+        self._more_answer = NO_ANSWER
         self._views = views
         self._runner_metrics = runner_metrics
         self._now_s = now_s
@@ -99,6 +139,7 @@ class Exposition:
         }
         self._written: dict[str, _Written] = {}  # by collector; empty: the runner of them
         self._runner_answer = NO_ANSWER
+        self._places = GpuPlaces()
         self._state: _State = []
         self._rendered_at_s = float("-inf")
         self._families: dict[str, list[str]] = {}
@@ -127,15 +168,21 @@ class Exposition:
             return
         self._state, self._rendered_at_s = state, now_s
         self._pages = {}
+        if self._places.update(views):
+            self._written = {}
         of_runner = tuple(chain.from_iterable(map(self._runner_metrics, views)))
         revision = Revision(self._runner_answer.revision + 1)
         self._runner_answer = revise(self._runner_answer, of_runner, revision)
+        sources = [*((view.name, view.answer) for view in views), ("", self._runner_answer)]
+        if self._more is not None:
+            revision = Revision(self._more_answer.revision + 1)
+            self._more_answer = revise(self._more_answer, tuple(self._more(views)), revision)
+            sources.append((_MORE, self._more_answer))
         families: dict[str, list[str]] = {}
-        for source, answer in [
-            *((view.name, view.answer) for view in views),
-            ("", self._runner_answer),
-        ]:
+        for source, answer in sources:
             for name, block in self._blocks_of(source, answer).items():
+                if name in self._hidden:
+                    continue
                 families.setdefault(name, []).append(block)
         self._families = families
 
@@ -143,7 +190,7 @@ class Exposition:
         """Return the lines of one source by family; only what has changed is written anew."""
         known = self._written.get(source)
         if known is None or known.layout != answer.layout:
-            known = self._written[source] = _write(answer)
+            known = self._written[source] = _write(answer, self._places)
         elif known.revision != answer.revision:
             known = self._written[source] = _rewrite(answer, known)
         return known.blocks
@@ -193,9 +240,11 @@ def _rewrite(answer: CollectorAnswer, before: _Written) -> _Written:
     return before._replace(revision=answer.revision)
 
 
-def _write(answer: CollectorAnswer) -> _Written:
+def _write(answer: CollectorAnswer, racks: GpuPlaces) -> _Written:
     metrics = answer.metrics
-    prefixes = [_prefix(metric.name, metric.labels) for metric in metrics]
+    prefixes = [
+        _prefix(metric.name, (*metric.labels, *racks.labels_for(metric))) for metric in metrics
+    ]
     lines = [_line(prefix, metric) for prefix, metric in zip(prefixes, metrics, strict=True)]
     places: dict[str, list[int]] = {}
     for place, metric in enumerate(metrics):

@@ -2,17 +2,22 @@
 
 A client that sends its head a byte at a time holds a thread. So each head has a total time, each address a share of the
 threads, and this machine a few of its own: clients of one address can't keep Prometheus from being answered.
+
+Connections are kept (RFC 9112 section 9.3), so that a scrape over TLS needs no new handshake. A kept one that rests
+gives way to a client for whom there is no room.
 """
 
 import contextlib
 import ipaddress
+import select
 import socket
 import ssl
 import time
 from collections import Counter
 from dataclasses import dataclass
-from threading import Event, Lock, Thread, get_ident
-from typing import Any, Final
+from threading import Event, Lock, Thread, get_ident, local
+from typing import IO, Any, Final, cast
+from wsgiref.headers import Headers
 from wsgiref.simple_server import ServerHandler, WSGIRequestHandler
 
 from prometheus_client.exposition import ThreadingWSGIServer
@@ -28,6 +33,9 @@ OF_ADDRESS_MAX: Final = 8  # of one address, or of one /64 of IPv6
 FOR_LOOPBACK: Final = 4  # of REQUESTS_MAX, which only clients of this machine may take
 REQUEST_S_MAX: Final = 10.0  # idle time of a connection: Prometheus' default scrape timeout
 HEAD_S_MAX: Final = 10.0  # from the connection to the end of the request's head, with TLS
+REST_S_MAX: Final = 150.0  # of a kept connection: two scrapes at 60 s, and one late
+LINE_BYTES_MAX: Final = 65_536  # of the request line, as in Python's own server
+_CUT_S: Final = 0.2  # between two looks at clients that are slow with their head
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -65,6 +73,8 @@ class _Request:
     share: str
     connection: socket.socket  # of its own descriptor: TLS takes the other one away
     ends_s: float  # when its head must be there
+    rests_since_s: float | None = None  # a kept connection, between two requests
+    gave_way: bool = False  # another has its place
 
     def cut_off(self) -> None:
         with contextlib.suppress(OSError):  # it has hung up
@@ -79,20 +89,44 @@ class RequestSlots:
         self._lock = Lock()
         self._of_share: Counter[str] = Counter()
         self._heads: dict[int, _Request] = {}  # by thread
+        self._resting: dict[int, _Request] = {}  # by thread
+        self._begun = 0  # connections that are there and do not rest
 
     def begin(self, connection: socket.socket, host: str) -> _Request | None:
         """Return the request of a new connection; None where there are too many."""
         share = _share_of(host)
         with self._lock:
-            most = REQUESTS_MAX if share == "" else REQUESTS_MAX - FOR_LOOPBACK
-            if self._of_share.total() >= most or self._of_share[share] >= OF_ADDRESS_MAX:
+            if not self._has_room(share):
+                self._end_a_rest(share)
+            if not self._has_room(share):
                 return None
             self._of_share[share] += 1
+            self._begun += 1
         try:
             return _Request(share, connection.dup(), time.monotonic() + self._head_s)
         except BaseException:
-            self._leave(share)
+            with self._lock:
+                self._leave(share)
+                self._begun -= 1
             raise
+
+    def _has_room(self, share: str) -> bool:
+        most = REQUESTS_MAX if share == "" else REQUESTS_MAX - FOR_LOOPBACK
+        return self._of_share.total() < most and self._of_share[share] < OF_ADDRESS_MAX
+
+    def _end_a_rest(self, share: str) -> None:
+        """Cut off who has rested longest: of this share where it is full, else of any."""
+        is_own = self._of_share[share] >= OF_ADDRESS_MAX
+        resting = [
+            (request.rests_since_s or 0.0, thread)
+            for thread, request in self._resting.items()
+            if not is_own or request.share == share
+        ]
+        if resting:
+            request = self._resting.pop(min(resting)[1])
+            request.gave_way = True
+            request.cut_off()
+            self._leave(request.share)  # its thread may take a moment; its place is free now
 
     def serve(self, request: _Request) -> None:
         """Note that this thread reads the request's head."""
@@ -104,13 +138,38 @@ class RequestSlots:
         with self._lock:
             self._heads.pop(get_ident(), None)
 
+    @property
+    def is_busy(self) -> bool:
+        """Return whether any client may be slow with its head."""
+        return self._begun > 0
+
+    def rest(self, request: _Request) -> None:
+        """Note that this thread waits for the next request of a kept connection."""
+        with self._lock:
+            request.rests_since_s = time.monotonic()
+            self._resting[get_ident()] = request
+            self._begun -= 1
+
+    def wake(self, request: _Request) -> bool:
+        """Note that the next request begins; False: the connection has had to give way."""
+        with self._lock:
+            self._begun += 1
+            request.rests_since_s = None
+            if self._resting.pop(get_ident(), None) is None:
+                return False
+            request.ends_s = time.monotonic() + self._head_s
+            self._heads[get_ident()] = request
+        return True
+
     def end(self, request: _Request) -> None:
-        self.note_head()
         with (
             self._lock
         ):  # `cut_off_late` never meets a descriptor that is another connection's by now
+            self._heads.pop(get_ident(), None)
             request.connection.close()
-        self._leave(request.share)
+            self._begun -= 1
+            if not request.gave_way:
+                self._leave(request.share)
 
     def cut_off_late(self) -> None:
         now_s = time.monotonic()
@@ -120,19 +179,82 @@ class RequestSlots:
                     request.cut_off()
 
     def _leave(self, share: str) -> None:
-        with self._lock:
-            self._of_share[share] -= 1
-            if not self._of_share[share]:
-                del self._of_share[share]
+        self._of_share[share] -= 1
+        if not self._of_share[share]:
+            del self._of_share[share]
 
 
-ServerHandler.server_software = "rankmend"  # of its answers, in place of Python's version
+class _Answer(ServerHandler):
+    http_version = "1.1"
+    server_software = "rankmend"  # in place of Python's version
+    request_handler: "_Handler"
+    headers: Headers
+
+    def cleanup_headers(self) -> None:
+        super().cleanup_headers()
+        if self.request_handler.close_connection:
+            self.headers["Connection"] = "close"
+
+    def handle_error(self) -> None:
+        self.request_handler.close_connection = True
+        super().handle_error()
 
 
 class _Handler(WSGIRequestHandler):
     timeout = REQUEST_S_MAX
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1  # head and body in one piece: a kept connection would wait for an acknowledgement
+    disable_nagle_algorithm = True
     server_version, sys_version = "rankmend", ""  # of its refusals
     server: "_Server"
+
+    def handle(self) -> None:
+        """Answer requests until one of the two sides closes the connection."""
+        self._answer_one()
+        while not self.close_connection and self._waits_for_next():
+            self._answer_one()
+
+    def _waits_for_next(self) -> bool:
+        request = self.server.request_of_thread()
+        self.server.requests.rest(request)
+        self.connection.settimeout(REST_S_MAX)
+        try:
+            has_next = bool(self.rfile.peek(1))  # type: ignore[attr-defined]
+        except OSError:
+            has_next = False
+        if not self.server.requests.wake(request) or not has_next:
+            return False
+        self.connection.settimeout(REQUEST_S_MAX)
+        self.server.wake_up()  # to watch over this head
+        return True
+
+    def _answer_one(self) -> None:
+        self.close_connection = True
+        self.raw_requestline = self.rfile.readline(LINE_BYTES_MAX + 1)
+        if len(self.raw_requestline) > LINE_BYTES_MAX:
+            self.requestline = self.request_version = self.command = ""
+            self.send_error(414)
+            return
+        if not self.parse_request():  # it has answered
+            self.wfile.flush()
+            return
+        has_body = "transfer-encoding" in self.headers or self.headers.get(
+            "content-length", "0"
+        ) not in ("", "0")
+        if has_body or self.request_version < "HTTP/1.1":
+            self.close_connection = True  # nobody reads a body here: it is not the next request
+        answer = _Answer(
+            cast(IO[bytes], self.rfile),
+            cast(IO[bytes], self.wfile),
+            self.get_stderr(),
+            self.get_environ(),
+            multithread=True,
+        )
+        answer.request_handler = self
+        app = self.server.get_app()
+        assert app is not None, "the server is started with its application"
+        answer.run(app)
+        self.wfile.flush()
 
     def get_environ(self) -> dict[str, Any]:
         self.server.requests.note_head()
@@ -144,12 +266,17 @@ class _Handler(WSGIRequestHandler):
 
 class _Server(ThreadingWSGIServer):
     allow_reuse_address = True
+    request_queue_size = 32
 
     def __init__(self, listener: socket.socket, head_s: float) -> None:
         self._listener = listener
         self.address_family = listener.family
         self.requests = RequestSlots(head_s)
         self.tls: Renewed[ssl.SSLContext] | None = None
+        self._request = local()
+        self._is_stopping = False
+        self._waker, self._woken = socket.socketpair()
+        self._waker.setblocking(False)
         super().__init__(listener.getsockname()[:2], _Handler)
 
     def server_bind(self) -> None:
@@ -160,9 +287,43 @@ class _Server(ThreadingWSGIServer):
         self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
         self.setup_environ()
 
-    def service_actions(self) -> None:
-        """Cut off who takes too long; called at least every 0.2 s."""
-        self.requests.cut_off_late()
+    def serve_forever(self, _poll_interval: float = _CUT_S) -> None:
+        """Accept clients until `shutdown`. Sleeps while nobody is slow: nothing is polled for."""
+        poll = select.poll()
+        poll.register(self.socket, select.POLLIN)
+        poll.register(self._woken, select.POLLIN)
+        while not self._is_stopping:
+            found = [
+                fd for fd, _events in poll.poll(_CUT_S * 1000 if self.requests.is_busy else None)
+            ]
+            if self._woken.fileno() in found:
+                self._woken.recv(64)
+            if self.socket.fileno() in found and not self._woken_to_stop():
+                self._handle_request_noblock()  # type: ignore[attr-defined]
+            self.requests.cut_off_late()
+
+    def _woken_to_stop(self) -> bool:
+        return self._is_stopping
+
+    def wake_up(self) -> None:
+        """Let the loop look at what has changed."""
+        with contextlib.suppress(OSError):  # full: it is about to look; closed: it has ended
+            self._waker.send(b"1")
+
+    def server_close(self) -> None:
+        super().server_close()
+        self._waker.close()
+        self._woken.close()
+
+    def shutdown(self) -> None:
+        """Let `serve_forever` return. Does not wait for it."""
+        self._is_stopping = True
+        self.wake_up()
+
+    def request_of_thread(self) -> _Request:
+        """Return what this thread serves."""
+        request: _Request = self._request.now
+        return request
 
     def process_request(self, request: Any, client_address: Any) -> None:
         begun = self.requests.begin(request, client_address[0])
@@ -178,6 +339,7 @@ class _Server(ThreadingWSGIServer):
 
     def _serve(self, begun: _Request, request: Any, client_address: Any) -> None:
         self.requests.serve(begun)
+        self._request.now = begun
         try:
             if (tls := self.tls) is not None:  # not in accept: a slow client holds up itself
                 request.settimeout(REQUEST_S_MAX)
@@ -214,9 +376,7 @@ class HttpServer:
             raise ConfigError(f"cannot listen on {listen}: {error.strerror or error}") from error
         self._server.set_app(app)
         self._server.tls = renewed
-        self._thread = Thread(
-            target=self._server.serve_forever, args=(0.2,), name="http", daemon=True
-        )
+        self._thread = Thread(target=self._server.serve_forever, name="http", daemon=True)
         self._look_s = look_s
         self._should_stop = Event()
         self._looking = Thread(target=self._look, name="certificates", daemon=True)
@@ -243,8 +403,9 @@ class HttpServer:
                 tls.look()
 
     def stop(self) -> None:
-        """Stop taking requests, within 0.2 s; answers under way are cut off at exit."""
+        """Stop taking requests at once; answers under way are cut off at exit."""
         self._should_stop.set()
+        self._server.shutdown()
         if self._thread.is_alive():
-            self._server.shutdown()
+            self._thread.join(timeout=1.0)
         self._server.server_close()

@@ -78,7 +78,9 @@ class RankSocket:
     def _serve(self) -> None:
         is_stopped = False
         while not is_stopped:
-            for key, _events in self._selector.select(timeout=1.0):
+            # only a peer that may say nothing is waited for with a clock
+            timeout_s = 1.0 if self._has_silent_peers() else None
+            for key, _events in self._selector.select(timeout=timeout_s):
                 if key.fileobj is self._stopped:
                     is_stopped = True
                 elif key.fileobj is self._listener:
@@ -160,6 +162,9 @@ class RankSocket:
         if len(sent) == MESSAGES_PER_MINUTE_MAX and now_s - sent[0] < 60:
             raise SourceError(f"more than {MESSAGES_PER_MINUTE_MAX} messages in a minute")
         sent.append(now_s)
+
+    def _has_silent_peers(self) -> bool:
+        return any(not peer.messages_at_s for peer in self._peers.values())
 
     def _close_silent_peers(self) -> None:
         now_s = self._clock.now_s()

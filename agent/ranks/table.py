@@ -137,6 +137,16 @@ class RankTable:
             if connection := self._connections.pop(number, None):
                 _close(connection.ranks)
 
+    def owners(self) -> list[tuple[uuid.UUID, int]]:
+        """Return the jobs whose launchers show ranks now, each with the user to whom it belongs."""
+        with self._lock:
+            shown = {
+                connection.job_id: connection.uid
+                for connection in self._connections.values()
+                if connection.ranks and connection.job_id is not None
+            }
+        return sorted(shown.items())
+
     def read(self, now_s: float, records_max: int) -> list[RankSample]:
         """Return every rank's progress, one sample a rank of a job."""
         with self._lock:

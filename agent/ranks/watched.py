@@ -38,6 +38,8 @@ JOB_BYTES_MAX: Final = 4096
 INNER_LOOK_S: Final = (
     5.0  # between two looks for ranks in containers: /proc of 5,000 processes takes 0.1 s
 )
+OVER_S: Final = 30.0  # until then a job whose ranks are all dead is looked at each time
+SETTLED_NS: Final = 1_000_000_000  # file systems stamp changes to 4 ms, old ones to a second
 _FOLDER: Final = re.compile(FOLDER_PREFIX + r"([0-9]{1,10})(-[A-Za-z0-9_]{1,16})?")
 _RANK: Final = re.compile(r"rank-([0-9]{1,10})\.progress")
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -84,17 +86,39 @@ class FoundRanks:
     ended: list[EndedRank]
 
 
+@dataclass(frozen=True, slots=True)
+class _Over:
+    """A job none of whose ranks lives. Folders of such jobs stay for a day."""
+
+    changed_ns: int  # when its folder last changed
+    files: tuple[tuple[str, int], ...]
+    since_s: float
+
+    def is_settled(self, changed_ns: int, now_s: float) -> bool:
+        """Return whether its ranks need no look: a rank that starts puts a new file into the folder."""
+        return changed_ns == self.changed_ns and now_s - self.since_s >= OVER_S
+
+
 class WatchedRanks:
     """Finds them anew with each look, and keeps their files open meanwhile."""
 
-    def __init__(self, root: Path = Path(ROOT)) -> None:
+    def __init__(self, root: Path = Path(ROOT), only_uid: int | None = None) -> None:
+        """``only_uid``: look at this user's jobs; None: at those of all users."""
         self._root = root
+        self._only_uid = only_uid
         self._jobs: dict[tuple[str, int], WatchedJob | None] = {}  # by path and inode of the folder
         self._ranks: dict[tuple[str, int], ShownRank | None] = {}  # of the file; None: refused
         self._outside: dict[InnerProcess, int | None] = {}  # pids of ranks in containers
         self._inner: dict[InnerProcess, list[int]] | None = None  # read once in a look, if at all
+        self._listed: tuple[int, list[str]] | None = (
+            None  # time of the root's last change, its folders
+        )
         self._looked_at_s = -math.inf
         self._living: dict[tuple[str, int], WatchedJob] = {}  # ranks of the look before, by file
+        self._has_unwritten = (
+            False  # of the job looked at: a file in which no process has put its number
+        )
+        self._over: dict[tuple[str, int], _Over] = {}  # jobs without a living rank, by folder
 
     def look(self) -> "FoundRanks":
         """Return the jobs with a living rank on this node, these ranks, and those that have ended since the look before."""
@@ -102,15 +126,33 @@ class WatchedRanks:
         jobs_before, self._jobs = self._jobs, {}
         ranks_before, self._ranks = self._ranks, {}
         outside_before, self._outside, self._inner = self._outside, {}, None
+        over_before, self._over, now_s = self._over, {}, time.monotonic()
         found: list[WatchedJob] = []
         living: list[ShownRank] = []
         for uid, folder in islice(self._users(), USERS_MAX):
             left = RANKS_OF_USER_MAX
-            for entry in islice(_folders(folder, uid), JOBS_OF_USER_MAX):
+            for entry, changed_ns in islice(_folders(folder, uid), JOBS_OF_USER_MAX):
                 job = self._job(entry, uid, jobs_before)
                 if job is None:
                     continue
+                key = entry.path, entry.inode()
+                over = over_before.get(key)
+                if over is not None and over.is_settled(changed_ns, now_s):
+                    self._over[key] = over
+                    for file in over.files:
+                        self._ranks[file] = ranks_before.pop(file, None)
+                    continue
+                count, self._has_unwritten = len(self._ranks), False
                 ranks = self._of_job(entry.path, uid, job, ranks_before, left, outside_before)
+                files = tuple(islice(self._ranks, count, None))
+                # else some may not have been looked at, or a process may write its name there at any moment
+                if not ranks and len(files) < left and not self._has_unwritten:
+                    is_same = over is not None and (over.changed_ns, over.files) == (
+                        changed_ns,
+                        files,
+                    )
+                    since_s = over.since_s if over is not None and is_same else now_s
+                    self._over[key] = _Over(changed_ns, files, since_s)
                 left -= len(ranks)
                 if ranks and all(one.job_id != job.job_id for one in found):
                     found.append(job)
@@ -181,6 +223,7 @@ class WatchedRanks:
         except SourceError:
             return 0
         if not pid:
+            self._has_unwritten = True
             return None
         if read_start_ticks(pid) == ticks:
             return 0
@@ -200,12 +243,24 @@ class WatchedRanks:
         self._outside[process] = find_pid(process, self._inner)
         return self._outside[process]
 
+    def _names(self) -> list[str]:
+        """Return the folders of users. The root is listed again only once it has changed: others keep thousands of files there."""
+        changed_ns = os.stat(self._root).st_mtime_ns  # noqa: PTH116 - Path is dear
+        known = self._listed
+        if known is not None and known[0] == changed_ns:
+            return known[1]
+        names = sorted(
+            entry.name for entry in os.scandir(self._root) if _FOLDER.fullmatch(entry.name)
+        )
+        # a change within the same tick of the file system's clock leaves the time as it is
+        is_settled = time.time_ns() - changed_ns > SETTLED_NS
+        self._listed = (changed_ns, names) if is_settled else None
+        return names
+
     def _users(self) -> Iterator[tuple[int, Path]]:
         """Yield the folders that are their users' own, and these."""
         try:
-            names = sorted(
-                entry.name for entry in os.scandir(self._root) if _FOLDER.fullmatch(entry.name)
-            )
+            names = self._names()
         except OSError:
             return
         counts: Counter[int] = Counter()
@@ -213,6 +268,8 @@ class WatchedRanks:
             match = _FOLDER.fullmatch(name)
             assert match is not None, "the others were left out"
             path, uid = self._root / name, int(match[1])
+            if self._only_uid not in (None, uid):
+                continue
             # A bounded number each: nobody keeps the others out by many folders of their own.
             if counts[uid] < FOLDERS_OF_USER_MAX and _is_private_of(path, uid):
                 counts[uid] += 1
@@ -224,21 +281,24 @@ def _is_private_of(path: Path, uid: int) -> bool:
         found = path.lstat()
     except OSError:
         return False
+    return _is_private(found, uid)
+
+
+def _is_private(found: os.stat_result, uid: int) -> bool:
     return stat.S_ISDIR(found.st_mode) and found.st_uid == uid and not found.st_mode & 0o022
 
 
-def _folders(folder: Path, uid: int) -> Iterator["os.DirEntry[str]"]:
-    """Yield the folders of a user's jobs, the newest first: those of jobs that have ended stay for a day."""
+def _folders(folder: Path, uid: int) -> Iterator[tuple["os.DirEntry[str]", int]]:
+    """Yield the folders of a user's jobs and when they last changed, the newest first: those of jobs that have ended stay for a day."""
     try:
         with os.scandir(folder) as entries:
             dated = [
-                (entry.stat(follow_symlinks=False).st_mtime_ns, entry)
-                for entry in islice(entries, FOLDERS_MAX)
+                (entry.stat(follow_symlinks=False), entry) for entry in islice(entries, FOLDERS_MAX)
             ]
     except OSError:
         return
-    dated.sort(key=lambda one: (-one[0], one[1].name))
-    yield from (entry for _mtime, entry in dated if _is_private_of(Path(entry.path), uid))
+    dated.sort(key=lambda one: (-one[0].st_mtime_ns, one[1].name))
+    yield from ((entry, found.st_mtime_ns) for found, entry in dated if _is_private(found, uid))
 
 
 def _rank_files(folder: str) -> Iterator["os.DirEntry[str]"]:
@@ -259,7 +319,7 @@ def _read_job(folder: Path, uid: int) -> WatchedJob | None:
         log.warning("watched job refused", extra={"path": str(folder), "error": str(error)})
         return None
     return WatchedJob(
-        job_id, told.name, _user_name(uid), told.launcher, told.slurm_job, told.restarter
+        job_id, told.name, user_name(uid), told.launcher, told.slurm_job, told.restarter
     )
 
 
@@ -277,7 +337,8 @@ def _read_owned(path: Path, uid: int) -> bytes:
     return data
 
 
-def _user_name(uid: int) -> str:
+def user_name(uid: int) -> str:
+    """Return a user's name on this node, or the number where it has none."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

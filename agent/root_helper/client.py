@@ -7,6 +7,7 @@ import contextlib
 import json
 import socket
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import Final
@@ -25,7 +26,10 @@ from rankmend.clock import Clock
 from rankmend.errors import NoSourceError, SourceError
 
 ANSWER_S_MAX: Final = QUERY_S_MAX + 10.0  # the programs, their end, and the way back
+NOTHING_S: Final = 600.0  # until a device that was not there is asked for again
+UNCHANGED_S: Final = 600.0  # the ACS of bridges: set at boot, seldom by an operator
 MEMORY_REUSE_S: Final = 30.0  # half an interval of the transceiver collector
+_EARLY_S: Final = 5.0  # collectors ask at multiples of a minute, some milliseconds early or late
 _CHUNK: Final = 65_536
 
 Ask = Callable[[HelperQuery], HelperAnswer]
@@ -80,6 +84,52 @@ class HelperClient:
             if total > ANSWER_BYTES_MAX:
                 raise SourceError(f"the root helper sends more than {ANSWER_BYTES_MAX} bytes")
             yield data
+
+
+class SeldomAsked:
+    """Asks the helper no more than is worth starting it for: each start is a tenth of a second of CPU.
+
+    A query that nothing answers, for there is no such device or program, is not put again for
+    `NOTHING_S`, and one whose answer does not change by itself not for `UNCHANGED_S`. A helper that
+    fails or refuses is asked again each time. Ages go on: an answer that is given again is older.
+    """
+
+    def __init__(self, ask: Ask, clock: Clock) -> None:
+        self._ask = ask
+        self._clock = clock
+        self._lock = Lock()  # guards the answers; never held while the helper is asked
+        self._answers: dict[HelperQuery, tuple[float, HelperAnswer]] = {}
+
+    def ask(self, query: HelperQuery) -> HelperAnswer:
+        """Return the helper's answer, now or of a while ago; raises as the helper's client does."""
+        now_s = self._clock.now_s()
+        with self._lock:
+            known = self._answers.get(query)
+        if known is not None and now_s - known[0] < _reuse_s(known[1]):
+            at_s, answer = known
+            return replace(answer, age_s=answer.age_s + now_s - at_s)
+        answer = self._ask(query)
+        with self._lock:
+            self._answers[query] = now_s, answer
+        return answer
+
+
+def _reuse_s(answer: HelperAnswer) -> float:
+    outcomes = {result.outcome for result in answer.results}
+    if outcomes <= {ProgramOutcome.ABSENT} or _says_nothing(answer):
+        return NOTHING_S - _EARLY_S
+    is_steady = answer.query is HelperQuery.PCIE_ACS and outcomes == {ProgramOutcome.ANSWERED}
+    return UNCHANGED_S - _EARLY_S if is_steady else 0.0
+
+
+def _says_nothing(answer: HelperAnswer) -> bool:
+    """Return whether the helper's own program has looked and found no transceiver."""
+    return answer.query is HelperQuery.TRANSCEIVERS and all(
+        result.outcome is ProgramOutcome.ANSWERED
+        and not result.output.strip()
+        and not result.exit_code
+        for result in answer.results
+    )
 
 
 class TransceiverMemories:

@@ -41,7 +41,9 @@ def revise(
     if len(metrics) != len(old):
         return _new_layout(metrics, revision)
     changed = [
-        place for place, (new, was) in enumerate(zip(metrics, old, strict=True)) if new != was
+        place
+        for place, (new, was) in enumerate(zip(metrics, old, strict=True))
+        if new is not was and new != was  # most are the same objects
     ]
     if not changed:
         return before

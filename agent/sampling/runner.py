@@ -17,6 +17,7 @@ from agent.sampling.collection import (
     CollectorView,
     Slot,
 )
+from agent.sampling.demand import UNREAD_S_MAX, Demand
 from agent.sampling.schedule import Schedule
 from agent.sampling.workers import Workers
 from rankmend.clock import Clock
@@ -38,7 +39,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
         "collector_present",
         "",
         ("collector",),
-        "1 when this node has the collector's source, 0 when it has none.",
+        "1 when this node has the collector's source, 0 when it hangs and had none; no series when the node has no such source.",
     ),
     gauge(
         "collector_duration_seconds",
@@ -75,6 +76,16 @@ def runner_metrics(view: CollectorView) -> tuple[Metric, ...]:
     return (age, duration, *steady)
 
 
+def page_metrics(view: CollectorView) -> tuple[Metric, ...]:
+    """Return what the page says of a collector: nothing of one whose source this node does not have.
+
+    Half of the collectors of an ordinary node have none. One that hangs is shown all the same.
+    """
+    if view.outcome is CollectorOutcome.ABSENT and not view.is_stale:
+        return ()
+    return runner_metrics(view)
+
+
 @lru_cache(maxsize=256)  # about 45 collectors; nearly always the same objects again
 def _steady_metrics(
     name: str, failures: int, is_stale: bool, outcome: CollectorOutcome
@@ -104,8 +115,13 @@ class Runner:
         families: Mapping[str, Family],
         interval_s_by_name: Mapping[str, float],
         disabled: AbstractSet[str] = frozenset(),
+        demand: Demand | None = None,
+        shown: AbstractSet[str] = frozenset(),
     ) -> None:
+        """``shown``: collectors that no check reads, which run before ``demand`` expects a reader."""
         self._clock = clock
+        self._demand = demand
+        self._shown = shown
         self._slots = {
             collector.name: Slot(collector, interval_s_by_name[collector.name], clock, families)
             for collector in collectors
@@ -147,12 +163,18 @@ class Runner:
         """Return the collectors that have not finished a run yet."""
         return tuple(view.name for view in self.views() if view.outcome is CollectorOutcome.PENDING)
 
+    def absent(self) -> tuple[str, ...]:
+        """Return the collectors whose source this node does not have."""
+        return tuple(view.name for view in self.views() if view.outcome is CollectorOutcome.ABSENT)
+
     def is_sampling(self) -> bool:
         """Return whether runs still begin: no idle collector is long past its interval."""
+        now_s = self._clock.now_s()
         return all(
-            view.running_s is not None
-            or view.idle_s <= max(LATE_INTERVALS * view.interval_s, LATE_S_MIN)
-            for view in self.views()
+            slot.is_running
+            or slot.idle_s(now_s) <= max(LATE_INTERVALS * slot.interval_s, LATE_S_MIN)
+            for name, slot in self._slots.items()
+            if name in self._enabled
         )
 
     def collect_once(self, timeout_s: float, names: AbstractSet[str] | None = None) -> None:
@@ -170,8 +192,10 @@ class Runner:
     def watch(self) -> None:
         """Log collectors that have become stale, and mend the schedule if the clock was set back."""
         self._schedule.watch()
-        for view in self.views():
-            self._slots[view.name].log_staleness(view)
+        now_s = self._clock.now_s()
+        for name, slot in self._slots.items():
+            if name in self._enabled and slot.has_staleness_changed(now_s):
+                slot.log_staleness(slot.view(now_s))
 
     def reload(self, interval_s_by_name: Mapping[str, float], disabled: AbstractSet[str]) -> None:
         """Take over new intervals and a new set of disabled collectors while running."""
@@ -197,9 +221,19 @@ class Runner:
 
     def _run_each(self, slots: Iterable[Slot]) -> None:
         """Let each collector run by itself; one that still runs is left alone."""
-        for slot in slots:
-            if not slot.is_running:
-                self._workers.submit(slot.collector.name, slot.run, is_quick=slot.is_quick())
+        idle = [slot for slot in slots if not slot.is_running and self._is_wanted(slot)]
+        for slot in idle:
+            if not slot.is_quick():
+                self._workers.submit(slot.collector.name, slot.run, is_quick=False)
+        self._workers.submit_quick([slot.run for slot in idle if slot.is_quick()])
+
+    def _is_wanted(self, slot: Slot) -> bool:
+        """Return whether a check reads this collector, or somebody may before its next run."""
+        if self._demand is None or slot.collector.name not in self._shown or slot.is_pending:
+            return True
+        # due times are kept to some milliseconds
+        is_due = slot.idle_s(self._clock.now_s()) >= UNREAD_S_MAX - 0.5
+        return is_due or self._demand.is_expected(0.0, slot.interval_s)
 
     def _run_in_order(self, slots: Sequence[Slot]) -> None:
         def run() -> None:

@@ -7,7 +7,7 @@ All are daemons: one that is stuck in a driver cannot hold up the agent's exit.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Condition, Thread, current_thread
 from time import perf_counter
 from typing import Final
@@ -29,8 +29,14 @@ class Workers:
         if not is_quick:
             Thread(target=run, name=f"collect-{name}", daemon=True).start()
             return
+        self.submit_quick([run])
+
+    def submit_quick(self, runs: Sequence[Run]) -> None:
+        """Run these soon, in turn: one wake-up of the worker for all of them. Never blocks."""
+        if not runs:
+            return
         with self._turn:
-            self._waiting.append(run)
+            self._waiting.extend(runs)
             if self._worker is None or self._is_stuck():
                 self._start_worker()
             elif self._busy_since_s is None:

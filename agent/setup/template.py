@@ -35,6 +35,9 @@ _TEXT: Final = """\
 # ($STATE_DIRECTORY), shown here; without one, nothing is kept.
 #state_dir = "/var/lib/rankmend-agent"
 
+# Shape of the log lines on standard error: "text" (key=value) or "json", an object a line. (restart)
+#log_format = "text"
+
 # Seconds between two runs of each collector not listed in [intervals_s]; 0.1 to 3600.
 # Default: each collector's own interval.
 #interval_s = 1.0
@@ -93,6 +96,8 @@ _TEXT: Final = """\
 #services = 30.0
 #versions = 60.0
 #preflight = 60.0
+#pstore = 600.0
+#imex = 60.0
 #network = 1.0
 #thermal = 10.0
 # gpu is also the sampling interval of NVML, read only at the start.
@@ -178,6 +183,14 @@ _TEXT: Final = """\
 #dimms = 32
 # GiB of memory at least, compared with MemTotal of /proc/meminfo.
 #memory_gib = 2000.0
+
+# What /metrics shows: docs/operate/agent.md. (restart)
+[page]
+# You already run these: "node_exporter", "dcgm-exporter". /metrics leaves out what they have; checks read it all the same.
+#beside = []
+# Names of other exporters under which samples are given, too: "dcgm" for the fields of dcgm-exporter's default list, so
+# that its dashboards and rules work without it.
+#names = []
 
 # What counts as wrong: docs/operate/findings.md.
 [findings]

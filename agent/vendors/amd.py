@@ -19,6 +19,7 @@ from agent.plugins import PluginContext
 from rankmend.errors import NoSourceError, SourceError
 
 GPUS_MAX: Final = 64
+TEMPERATURE_NONE_CELSIUS: Final = 511  # 9 bits of ones: no sensor (ROCm/legacy-rocm-build#426)
 TEMPERATURE_CELSIUS_MAX: Final = 1000  # above it is thousandths: nothing there melts so late
 # AMDSMI_STATUS_ of amdsmi.h: NOT_SUPPORTED, NOT_YET_IMPLEMENTED, NO_DATA
 _ABSENT_CODES: Final = frozenset({2, 3, 40})
@@ -217,6 +218,8 @@ def _temperature(sensor: str, metric: str, name: str) -> Callable[[Any, Any], Va
         value = _number(smi.amdsmi_get_temp_metric(handle, kind, which))
         if value is not None and abs(value) > TEMPERATURE_CELSIUS_MAX:
             value = value / 1000
+        if value is not None and value >= TEMPERATURE_NONE_CELSIUS:
+            value = None
         yield name, value, (("sensor", sensor.lower()),)
 
     return read

@@ -17,6 +17,7 @@ import msgspec
 from agent.collectors.ranks import WatchedSamples
 from agent.metrics import Metric
 from agent.ranks.table import RankSample
+from agent.watch.present_jobs import NO_JOBS, JobsHere
 from rankmend.progress import RankProgress, Section, StepRecord, ToldWork
 from rankmend.watched_report import (
     JOBS_MAX,
@@ -76,10 +77,11 @@ def make_report(
     places: RankDevices,
     told_through: Mapping[tuple[str, int, int], int],
     evidence: Mapping[tuple[str, int, int], ReportedEvidence] | None = None,
+    here: JobsHere = NO_JOBS,
 ) -> WatchedReport:
     """Return the report; ``told_through``: by job, rank and pid the last step record that the controller has.
 
-    ``evidence``, by the same: what was collected since the controller asked for it.
+    ``evidence``, by the same: what was collected since the controller asked for it. ``here``: jobs of our own launchers.
     """
     living = _by_job(view.samples)
     ended = _by_job(one.sample for one in view.ended)
@@ -107,7 +109,7 @@ def make_report(
                 ended=ends,
             )
         )
-    return WatchedReport(node=node, jobs=tuple(jobs))
+    return WatchedReport(node=node, jobs=tuple(jobs), present=here.present, left=here.left)
 
 
 def told_by(report: WatchedReport) -> dict[tuple[str, int, int], int]:

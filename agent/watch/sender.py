@@ -1,10 +1,12 @@
-"""Tells the controller of the watched jobs on this node, every few seconds, while there are any.
+"""Reports to the controller the watched jobs on this node every few seconds while there are any, and which jobs of our own launchers run here.
 
 Level-triggered: each report says all that is so now, so one that is lost does no harm, and nothing is queued. One thread,
 which no collector waits for; a controller that is away costs a connection a minute.
 """
 
 import logging
+import math
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from threading import Event, Thread
@@ -15,11 +17,18 @@ import msgspec
 from agent.collectors.ranks import WatchedSamples
 from agent.sampling.collection import CollectorView
 from agent.watch.evidence import EvidenceGatherer, RankKey, files_of
+from agent.watch.present_jobs import NO_JOBS, JobsHere, JobsOnNode, PresentJobsFile
 from agent.watch.report import make_report, places_of, told_by
 from rankmend.alerting import AlertError, Ask
 from rankmend.backoff import Backoff
 from rankmend.clock import Clock
-from rankmend.watched_report import REPORT_S, ReportedEvidence, ReportTaken, WatchedReport
+from rankmend.watched_report import (
+    PRESENT_S,
+    REPORT_S,
+    ReportedEvidence,
+    ReportTaken,
+    WatchedReport,
+)
 
 BACKOFF: Final = Backoff(first_s=REPORT_S, cap_s=60.0)
 # Of the samples that a report is made of. A collector that hangs must not make ranks look as if they stood still.
@@ -40,7 +49,14 @@ class WatchSender:
         views: Callable[[], Sequence[CollectorView]],
         procfs_root: Path,
         interval_s: float = REPORT_S,
+        owners: Callable[[], Sequence[tuple[uuid.UUID, int]]] = tuple,
+        kept: PresentJobsFile | None = None,
     ) -> None:
+        """``owners``: the jobs of our own launchers on this node, with their users; ``kept``: where these are kept over a restart."""
+        self._owners = owners
+        self._present = JobsOnNode(kept, clock.now_s())
+        self._reported_here = NO_JOBS  # as the controller has it
+        self._here_at_s = -math.inf  # when it was reported last
         self._evidence = EvidenceGatherer(procfs_root)
         self._node = node
         self._url = url
@@ -74,10 +90,16 @@ class WatchSender:
     def send(self) -> float:
         """Report what is so now, and return after how long to do it again."""
         view, now_s = self._newest(), self._clock.now_s()
-        if now_s - view.at_s > STALE_S or not (view.jobs or view.ended or self._has_told):
+        here = self._present.look(self._owners(), now_s)
+        is_news = self._is_news(here, now_s)
+        if is_news:
+            self._present.save()  # before the report: what the controller has been told is kept here, too
+        if now_s - view.at_s > STALE_S or not (
+            view.jobs or view.ended or self._has_told or is_news
+        ):
             return self._interval_s
         evidence = self._evidence.found()
-        report = self._make(view, now_s, evidence)
+        report = self._make(view, now_s, evidence, here)
         try:
             answer = self._ask(self._url, msgspec.json.encode(report))
         except AlertError as error:
@@ -90,9 +112,16 @@ class WatchSender:
             log.info("watched jobs are reported again", extra={"controller": self._url})
         self._failures = 0
         self._told, self._has_told = told_by(report), bool(report.jobs)
+        self._reported_here, self._here_at_s = here, now_s
         self._evidence.forget(tuple(evidence))
         self._collect(answer, view, now_s)
         return self._interval_s
+
+    def _is_news(self, here: JobsHere, now_s: float) -> bool:
+        """Return whether the controller has to receive which of our own jobs run here: on a change, and now and then while there are any."""
+        if here.names != self._reported_here.names:
+            return True
+        return bool(here.names) and now_s - self._here_at_s >= PRESENT_S
 
     def _collect(self, answer: bytes, view: WatchedSamples, now_s: float) -> None:
         """Collect the evidence that the controller has asked for."""
@@ -108,7 +137,11 @@ class WatchSender:
         self._evidence.start([rank for rank in ranks if rank is not None], now_s)
 
     def _make(
-        self, view: WatchedSamples, now_s: float, evidence: Mapping[RankKey, ReportedEvidence]
+        self,
+        view: WatchedSamples,
+        now_s: float,
+        evidence: Mapping[RankKey, ReportedEvidence],
+        here: JobsHere,
     ) -> WatchedReport:
         metrics = (
             metric
@@ -117,4 +150,6 @@ class WatchSender:
             for metric in shown.metrics
         )
         places = places_of(metrics)
-        return make_report(self._node, view, now_s, self._procfs_root, places, self._told, evidence)
+        return make_report(
+            self._node, view, now_s, self._procfs_root, places, self._told, evidence, here
+        )

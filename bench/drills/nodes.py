@@ -23,14 +23,8 @@ from recovery.api.wire import IncidentView
 from recovery.drill.runner import JOB, DrillRun, JobProcess
 from recovery.drill.scenario import DrillFault, DrillHolds, DrillJob, DrillPhase, Scenario
 from recovery.drill.verdict import judge_drill
-from recovery.journal.job_folder import read_json
-from recovery.report.overview import (
-    StoredRankView,
-    find_jobs,
-    find_launchers,
-    read_entries,
-    view_ranks,
-)
+from recovery.journal.job_folder import find_jobs, find_launchers, read_json
+from recovery.report.overview import StoredRankView, read_entries, view_ranks
 from recovery.views.incident_view import view_incidents
 from tests.support.hosts import Fleet, Host, Process, why_not
 

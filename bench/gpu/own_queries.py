@@ -41,6 +41,7 @@ _RESOLUTION: Final = {
 _SHARE: Final = {"power_watts": 0.05, "clock_hertz": 0.02}
 # on a sample of their own 20 ms, not comparable
 SAMPLED: Final = frozenset({"pcie_transmit_bytes_per_second", "pcie_receive_bytes_per_second"})
+COMPUTED: Final = frozenset({"pcie_replays_per_minute_max"})  # from other series
 
 
 def field_query(field: fields.Field, scope: int = 0) -> Query:
@@ -179,7 +180,7 @@ def _links(links_max: int) -> Iterator[tuple[str, Query]]:
 
 
 def _fields() -> Iterator[tuple[str, Query]]:
-    for field in (*fields.FAST, *fields.MEDIUM, *fields.SLOW):
+    for field in (*fields.FAST_CHECKED, *fields.FAST_SHOWN, *fields.MEDIUM, *fields.SLOW):
         labels = "{" + ",".join(field.labels) + "}" if field.labels else ""
         yield field.name + labels, field_query(field)
 

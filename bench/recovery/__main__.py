@@ -1,28 +1,39 @@
 """Measures the recovery from `kill -9` of a rank under rankmend and under every peer that installs.
 
-    python -m bench.recovery [--rounds 5] [--ranks 2,4,8] [--kills 10] [--long-rounds 1] [--peers rankmend,torchrun]
-        [--output FILE.json] [--plot FILE.svg]
+    python -m bench.recovery [--rounds 5] [--ranks 2,4,8] [--kills 10] [--long-rounds 1] [--peers rankmend,rankmend-known,torchrun]
+        [--beside quiet,stress-ng] [--output FILE.json] [--plot FILE.svg]
     python -m bench.recovery --read FILE.json [--plot FILE.svg]
 
 The trials are those of bench/restart.py. The launchers take turns, round after round, at each size of the job. In each run
 one rank is killed after another, 1 s after the recovery from the one before; the first kill comes after the
-first step by twice the time of the script's imports. The report is saved after each run, so that what was measured before Ctrl-C is kept.
+first step by twice the time of the script's imports. `rankmend` is the first run of a script, `rankmend-known` a later one. Beside `stress-ng` a
+worker of it for each processor computes during the whole run, as data loaders do. The report is saved after each run, so that what was measured before Ctrl-C is kept.
 """
 
 import argparse
+import itertools
 import json
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from bench.recovery.peers import NAMES, peers_of, versions, why_missing
-from bench.recovery.report import TABLE_COLUMNS_MAX, BenchRun, draw, make_report, print_report
+from bench.recovery.report import (
+    TABLE_COLUMNS_MAX,
+    BenchRun,
+    Beside,
+    draw,
+    make_report,
+    print_report,
+)
 from bench.restart import NeverTrainedError, Outcome, Plan, describe_machine, run_trials
 
 START_S_MAX = 300.0
@@ -30,7 +41,7 @@ RECOVER_S_MAX = 120.0
 
 
 def measure(arguments: argparse.Namespace, names: Sequence[str]) -> Iterator[BenchRun]:
-    total = arguments.rounds * len(arguments.ranks) * len(names)
+    total = arguments.rounds * len(arguments.ranks) * len(arguments.beside) * len(names)
     began_s, done = time.monotonic(), 0
     for number in range(arguments.rounds):
         kills = arguments.kills if number < arguments.long_rounds else min(2, arguments.kills)
@@ -44,11 +55,12 @@ def measure(arguments: argparse.Namespace, names: Sequence[str]) -> Iterator[Ben
                 measures_memory=True,
             )
             peers = peers_of(ranks, arguments.kills, arguments.peers_venv)
-            for name in names:
+            for beside, name in itertools.product(arguments.beside, names):
                 run_began_s = time.monotonic()
                 outcome, failure = None, ""
                 try:
-                    outcome = run_trials(peers[name], plan, number % ranks)
+                    with running_beside(beside):
+                        outcome = run_trials(peers[name], plan, number % ranks)
                 except NeverTrainedError as error:
                     failure = str(error)
                 except (OSError, subprocess.SubprocessError) as error:  # the other runs go on
@@ -57,13 +69,30 @@ def measure(arguments: argparse.Namespace, names: Sequence[str]) -> Iterator[Ben
                 done += 1
                 left_min = (now_s - began_s) / done * (total - done) / 60
                 print(
-                    f"round {number + 1}/{arguments.rounds}  {ranks} ranks  {name:<18}"
+                    f"round {number + 1}/{arguments.rounds}  {ranks} ranks  {beside.value:<10}{name:<18}"
                     f"{describe(outcome)}  [{done}/{total}, about {left_min:.0f} min left]",
                     flush=True,
                 )
                 yield BenchRun(
-                    number + 1, ranks, name, kills, now_s - run_began_s, outcome, failure
+                    number + 1, ranks, name, kills, now_s - run_began_s, outcome, failure, beside
                 )
+
+
+@contextmanager
+def running_beside(beside: Beside) -> Iterator[None]:
+    """Keep every processor busy with other work, or leave it to the run."""
+    if beside is Beside.QUIET:
+        yield
+        return
+    # 0: a worker for each processor that is online (stress-ng(1)). Its workers end with it.
+    work = subprocess.Popen(["stress-ng", "--quiet", "--cpu", "0"], stdin=subprocess.DEVNULL)
+    try:
+        yield
+        if work.poll() is not None:
+            raise OSError(f"stress-ng ended with {work.returncode}: the run was not beside it")
+    finally:
+        work.terminate()
+        work.wait()
 
 
 def describe(outcome: Outcome | None) -> str:
@@ -85,6 +114,12 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--peers", default=",".join(NAMES))
     parser.add_argument(
+        "--beside",
+        type=_besides,
+        default=[Beside.QUIET],
+        help="what else runs on the machine: quiet, stress-ng, or both with a comma between",
+    )
+    parser.add_argument(
         "--settle-s",
         type=float,
         help="from the first step to the first kill, for all alike; otherwise twice the time of the script's imports",
@@ -104,6 +139,8 @@ def parse_arguments() -> argparse.Namespace:
         arguments.long_rounds = arguments.rounds
     if unknown := set(arguments.peers.split(",")) - set(NAMES):
         parser.error(f"unknown peers {sorted(unknown)}; known are {', '.join(NAMES)}")
+    if Beside.STRESS_NG in arguments.beside and shutil.which("stress-ng") is None:
+        parser.error("--beside stress-ng: the program stress-ng is not installed")
     for name in ("rounds", "kills"):
         if getattr(arguments, name) < 1:
             parser.error(f"--{name} is {getattr(arguments, name)}, but has to be 1 or more")
@@ -115,6 +152,10 @@ def _numbers(text: str) -> list[int]:
     if min(numbers) < 2:
         raise ValueError(text)
     return numbers
+
+
+def _besides(text: str) -> list[Beside]:
+    return [Beside(word) for word in text.split(",")]
 
 
 def show(report: dict[str, Any], plot: Path | None) -> None:
@@ -142,7 +183,7 @@ def main() -> None:
         "versions": versions(arguments.peers_venv),
         "asked": {
             name: getattr(arguments, name)
-            for name in ("rounds", "long_rounds", "ranks", "kills", "settle_s")
+            for name in ("rounds", "long_rounds", "ranks", "kills", "settle_s", "beside")
         },
     }
     runs: list[BenchRun] = []

@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,13 @@ BASELINE = "torchrun"
 COLOURS = ("#0b6e4f", "#e08e45", "#7a4988")
 
 
+class Beside(StrEnum):
+    """What else runs on the machine during a run."""
+
+    QUIET = "quiet"
+    STRESS_NG = "stress-ng"
+
+
 @dataclass(frozen=True, slots=True)
 class BenchRun:
     """One run of one launcher. ``outcome`` is None where the job never trained; then ``failure`` says why."""
@@ -33,22 +41,25 @@ class BenchRun:
     took_s: float
     outcome: Outcome | None
     failure: str = ""
+    beside: Beside = Beside.QUIET
 
 
 def make_report(
     about: Mapping[str, Any], missing: Mapping[str, str], runs: Sequence[BenchRun]
 ) -> dict[str, Any]:
     """Return what is saved. ``about``: the machine, the versions and what was asked for."""
-    kinds = dict.fromkeys((run.ranks, run.peer) for run in runs)
+    kinds: dict[tuple[int, Beside, str], list[BenchRun]] = {}
+    for run in runs:
+        kinds.setdefault((run.ranks, run.beside, run.peer), []).append(run)
     medians = [
-        _median_row(ranks, peer, [run for run in runs if (run.ranks, run.peer) == (ranks, peer)])
-        for ranks, peer in sorted(kinds, key=lambda kind: kind[0])
+        _median_row(ranks, beside, peer, mine)
+        for (ranks, beside, peer), mine in sorted(kinds.items(), key=lambda kind: kind[0][:2])
     ]
     saved = [asdict(run) for run in runs]
     return {**about, "missing": dict(missing), "medians": medians, "runs": saved}
 
 
-def _median_row(ranks: int, peer: str, runs: Sequence[BenchRun]) -> dict[str, Any]:
+def _median_row(ranks: int, beside: Beside, peer: str, runs: Sequence[BenchRun]) -> dict[str, Any]:
     good = [run.outcome for run in runs if run.outcome is not None]
     trials: list[Trial] = [trial for outcome in good for trial in outcome.trials]
 
@@ -58,6 +69,7 @@ def _median_row(ranks: int, peer: str, runs: Sequence[BenchRun]) -> dict[str, An
 
     return {
         "ranks": ranks,
+        "beside": beside,
         "peer": peer,
         "runs": len(runs),
         "asked": sum(run.kills for run in runs),
@@ -68,6 +80,11 @@ def _median_row(ranks: int, peer: str, runs: Sequence[BenchRun]) -> dict[str, An
         "kills": summarize([peer], trials),
         "failures": list(dict.fromkeys(run.failure for run in runs if run.failure)),
     }
+
+
+def beside_of(row: Mapping[str, Any]) -> Beside:
+    """Return what ran beside the runs of a row; reports from before there was a choice have only quiet ones."""
+    return Beside(row.get("beside", Beside.QUIET))
 
 
 def shown_kills(report: Mapping[str, Any]) -> list[int]:
@@ -109,21 +126,24 @@ def _recovery_table(report: Mapping[str, Any]) -> Table:
     kills = shown_kills(report)
     table = Table(box=box.MARKDOWN)
     times = [f"kill {kill}" for kill in kills]
-    for name in ("ranks", "launcher", "recovered", *times, f"{BASELINE} takes", "memory"):
-        table.add_column(name, justify="left" if name == "launcher" else "right", no_wrap=True)
+    heads = ("ranks", "beside", "launcher", "recovered", *times, f"{BASELINE} takes", "memory")
+    for name in heads:
+        is_text = name in ("beside", "launcher")
+        table.add_column(name, justify="left" if is_text else "right", no_wrap=True)
     for row in report["medians"]:
         by_kill = {one["kill"]: one for one in row["kills"]}
         table.add_row(
             str(row["ranks"]),
+            beside_of(row).value,
             row["peer"],
             f"{row['recovered']}/{row['asked']}",
             *(_seconds(by_kill.get(kill)) for kill in kills),
-            _times_as_long(report, row["ranks"], by_kill),
+            _times_as_long(report, row, by_kill),
             _memory(row),
         )
     for peer, reason in report["missing"].items():
-        empty = ["-"] * (len(table.columns) - 2)
-        table.add_row("-", f"{peer}: not run, {escape(reason)}", *empty)
+        empty = ["-"] * (len(table.columns) - 3)
+        table.add_row("-", "-", f"{peer}: not run, {escape(reason)}", *empty)
     return table
 
 
@@ -136,13 +156,15 @@ def _seconds(row: Mapping[str, Any] | None) -> str:
 
 
 def _times_as_long(
-    report: Mapping[str, Any], ranks: int, by_kill: Mapping[int, Mapping[str, Any]]
+    report: Mapping[str, Any], own: Mapping[str, Any], by_kill: Mapping[int, Mapping[str, Any]]
 ) -> str:
-    """Return how many times as long the baseline takes to the next step, for each kill shown."""
+    """Return how many times as long the baseline takes beside the same, for each kill shown."""
     theirs = {
         one["kill"]: one["first_step_s"]
         for row in report["medians"]
-        if (row["ranks"], row["peer"]) == (ranks, BASELINE)
+        if row["ranks"] == own["ranks"]
+        and beside_of(row) is beside_of(own)
+        and row["peer"] == BASELINE
         for one in row["kills"]
     }
     told = []
@@ -160,7 +182,7 @@ def _memory(row: Mapping[str, Any]) -> str:
 
 def _account_table(report: Mapping[str, Any]) -> Table | None:
     rows = [
-        {**one, "ranks": row["ranks"]}
+        {**one, "ranks": row["ranks"], "beside": beside_of(row).value}
         for row in report["medians"]
         for one in row["kills"]
         if one["account"] and one["kill"] in shown_kills(report)
@@ -170,38 +192,41 @@ def _account_table(report: Mapping[str, Any]) -> Table | None:
         return None
     table = Table(box=box.MARKDOWN)
     heads = [name.removesuffix("_s").replace("_", " ") for name in names]
-    for name in ("ranks", "launcher", "kill", *heads):
-        table.add_column(name, justify="left" if name == "launcher" else "right", no_wrap=True)
+    for name in ("ranks", "beside", "launcher", "kill", *heads):
+        is_text = name in ("beside", "launcher")
+        table.add_column(name, justify="left" if is_text else "right", no_wrap=True)
     for row in rows:
         times = [row["account"].get(name) for name in names]
         cells = ["-" if time_s is None else f"{time_s:.3f}" for time_s in times]
-        table.add_row(str(row["ranks"]), row["peer"], str(row["kill"]), *cells)
+        table.add_row(str(row["ranks"]), row["beside"], row["peer"], str(row["kill"]), *cells)
     return table
 
 
 def draw(report: Mapping[str, Any], path: Path) -> None:
-    """Draw a panel for each size of the job; the same report makes the same file."""
+    """Draw a panel for each size of the job and what ran beside it; the same report makes the same file."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     mpl.rcParams.update({"svg.hashsalt": "rankmend", "svg.fonttype": "none", "font.size": 9})
     from matplotlib import pyplot as plt
 
-    sizes = list(dict.fromkeys(row["ranks"] for row in report["medians"]))
+    cells = list(dict.fromkeys((row["ranks"], beside_of(row)) for row in report["medians"]))
     peers = list(dict.fromkeys(row["peer"] for row in report["medians"]))
     figure, panels = plt.subplots(
-        *(1, len(sizes)),
-        figsize=(2.2 + 2.8 * len(sizes), 1.3 + 0.32 * len(peers)),
+        *(1, len(cells)),
+        figsize=(2.2 + 2.8 * len(cells), 1.3 + 0.32 * len(peers)),
         sharex=True,
         sharey=True,
         squeeze=False,
         layout="constrained",
     )
-    for panel, ranks in zip(panels[0], sizes, strict=True):
+    for panel, cell in zip(panels[0], cells, strict=True):
         for row in report["medians"]:
-            if row["ranks"] == ranks:
+            if (row["ranks"], beside_of(row)) == cell:
                 _draw_row(panel, row, peers.index(row["peer"]), shown_kills(report))
-        panel.set_title(f"{ranks} ranks", fontsize=10)
+        ranks, beside = cell
+        said = "" if beside is Beside.QUIET else f" beside {beside.value}"
+        panel.set_title(f"{ranks} ranks{said}", fontsize=10)
         panel.set_xscale("log")
         panel.xaxis.set_major_formatter("{x:g} s")
         panel.grid(axis="x", which="both", color="#dddddd", linewidth=0.5)

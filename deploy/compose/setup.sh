@@ -18,7 +18,7 @@ mkdir -p "$controller" "$folder/prometheus" "$folder/alertmanager" "$folder/graf
 
 "$rankmend" controller init "$controller" --host controller.example --host localhost
 tokens=$controller/tokens.toml
-"$rankmend" controller token add prometheus --role read --tokens-file "$tokens" --output "$folder/prometheus/rankmend.token"
+"$rankmend" controller token add prometheus --role fleet-read --tokens-file "$tokens" --output "$folder/prometheus/rankmend.token"
 "$rankmend" controller token add alertmanager --role alert --tokens-file "$tokens" --output "$folder/alertmanager/rankmend.token"
 for one in prometheus alertmanager; do
     cp "$controller/ca.crt" "$folder/$one/rankmend-ca.crt"

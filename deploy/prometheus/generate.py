@@ -2,8 +2,8 @@
 
     python deploy/prometheus/generate.py [--runbooks URL]
 
-The agent judges; a rule only carries its verdict (`rankmend_finding_active`) to Alertmanager, under
-the alert name that the agent itself would use, so that both ways name the same alert. Run it
+The agent judges; one rule only carries its verdicts (`rankmend_finding_active`) to Alertmanager, with the label
+`check`, by which the controller gives the alert the name that the agent itself would use. Run it
 after a change of detectors/data; tests/deploy/test_alert_rules.py compares what is there with the tables.
 """
 
@@ -24,7 +24,7 @@ from agent.findings.policy_files import load_checks  # noqa: E402
 from deploy.prometheus.recording_rules import recording_rules_text  # noqa: E402
 from detectors.finding import Action, Severity  # noqa: E402
 from detectors.kernel.event_policy import ANY, EventTable, parse_policy  # noqa: E402
-from detectors.node.node_alerts import alert_name  # noqa: E402
+from detectors.node.node_alerts import RULE_NAME, alert_name  # noqa: E402
 from rankmend.links import RUNBOOKS, check_runbooks  # noqa: E402
 
 CONTROLLER_RULES: Final = "deploy/prometheus/rankmend-controller-rules.yml"
@@ -84,7 +84,7 @@ OWN = (
         'up{job="rankmend-agent"} == 0',
         "1m",
         "critical",
-        "{{ $labels.node }}: the node agent does not answer",
+        "{{ or $labels.node $labels.instance }}: the node agent at {{ $labels.instance }} does not answer",
         {_series("up"): "1x5 0x15"},
         {_series("up"): "1x20"},
     ),
@@ -191,12 +191,13 @@ _RANKS: Final = (
 )
 
 
-def _finding_annotations(rule: FindingRule, runbooks: str) -> dict[str, str]:
+def _finding_annotations(runbooks: str) -> dict[str, str]:
     where = "{{ with $labels.uuid }} {{ . }}{{ end }}{{ with $labels.device }} {{ . }}{{ end }}"
+    check = '{{ reReplaceAll "_" " " $labels.check }}'
     return {
-        "summary": "{{ $labels.node }}" + where + f": {rule.check.replace('_', ' ')}{_RANKS}",
+        "summary": "{{ or $labels.node $labels.instance }}" + f"{where}: {check}{_RANKS}",
         "action": "{{ $labels.action }}",
-        "runbook_url": f"{runbooks}/findings.md#{rule.check}",
+        "runbook_url": f"{runbooks}/findings.md#{{{{ $labels.check }}}}",
     }
 
 
@@ -210,14 +211,12 @@ def rules_text(runbooks: str) -> str:
         "groups:",
         "  - name: rankmend-findings",
         "    rules:",
+        "      # one for all checks: the label `check` says which, a runbook has a section for each",
+        f"      - alert: {RULE_NAME}",
+        '        expr: rankmend_finding_active{severity!="info"} == 1',
+        "        annotations:",
+        *_mapping(_finding_annotations(runbooks), 10),
     ]
-    for rule in finding_rules():
-        lines += [
-            f"      - alert: {rule.alert}",
-            f'        expr: rankmend_finding_active{{check="{rule.check}",severity!="info"}} == 1',
-            "        annotations:",
-            *_mapping(_finding_annotations(rule, runbooks), 10),
-        ]
     lines += ["  - name: rankmend-agent", "    rules:"]
     for own in OWN:
         lines += [
@@ -264,8 +263,8 @@ def tests_text(runbooks: str) -> str:
         "tests:",
     ]
     found, lowered = {}, {}
-    looks: list[tuple[str, str, list[str]]] = []
-    for rule in finding_rules():  # all at once: each must fire for its own finding alone
+    firing: list[str] = []
+    for rule in finding_rules():  # all at once: each fires once, and nothing else does
         labels = {
             "check": rule.check,
             "component": "gpu",
@@ -277,21 +276,20 @@ def tests_text(runbooks: str) -> str:
         found[_series("rankmend_finding_active", **labels)] = "_ _ 1 1 stale"
         info = {**labels, "severity": "info"}  # a site has lowered it: for the record only
         lowered[_series("rankmend_finding_active", **info)] = "1x5"
-        annotations = _finding_annotations(rule, runbooks) | {
+        annotations = {
             "summary": f"{NODE['node']} GPU-1: {rule.check.replace('_', ' ')}{_affected(rule, found)}",
             "action": rule.action,
+            "runbook_url": f"{runbooks}/findings.md#{rule.check}",
         }
         alerted = {key: value for key, value in {**NODE, **labels}.items() if value}
-        looks += [
-            ("1m", rule.alert, []),
-            ("2m", rule.alert, _expected(alerted, annotations)),
-            ("4m", rule.alert, []),
-        ]
-    lines += _test(found, looks)
-    lines += _test(lowered, [("3m", rule.alert, []) for rule in finding_rules()])
+        firing += _expected(alerted, annotations)
+    lines += _test(found, [("1m", RULE_NAME, []), ("2m", RULE_NAME, firing), ("4m", RULE_NAME, [])])
+    lines += _test(lowered, [("3m", RULE_NAME, [])])
     for own in OWN:
         labels = {**NODE, **own.labels, "severity": own.severity}
         summary = own.summary.replace("{{ $labels.node }}", NODE["node"])
+        summary = summary.replace("{{ or $labels.node $labels.instance }}", NODE["node"])
+        summary = summary.replace("{{ $labels.instance }}", NODE["instance"])
         summary = summary.replace("{{ $value }}", own.value)
         summary = re.sub(r"\{\{ \$value \| \w+ \}\}", own.value, summary)
         annotations = _own_annotations(own, runbooks) | {"summary": summary}
@@ -315,14 +313,15 @@ def runbook_text() -> str:
         "# Runbook: findings",
         "",
         "Generated from `detectors/data` by `make docs`: change the tables, not this file.",
-        "Each alert `Rankmend<Check>` links to the section of its check. First look:",
+        "Prometheus' alert `RankmendFinding` (label `check`) and the agent's own `Rankmend<Check>` link to the section of their check. First look:",
         "",
         "    curl -s http://NODE:9476/api/v1/findings      # evidence, since when, which ranks, how to silence",
         "    rankmend check node                           # on the node: check everything once",
         "",
         "The alert's own `action` overrides the one below: the driver's verdict, or a finding that came",
         "back after reboots, changes it, and `reason` says so. To silence a finding on one node:",
-        "`amtool silence add alertname=ALERT node=NODE`, or its name under `[findings] silenced` of the agent.",
+        "`amtool silence add alertname=ALERT node=NODE` (by way of Prometheus: `alertname=RankmendFinding check=CHECK node=NODE`), or its",
+        "name under `[findings] silenced` of the agent.",
         "",
         "| action | what to do |",
         "| --- | --- |",
@@ -350,10 +349,35 @@ def controller_rules_text(runbooks: str) -> str:
     return re.sub(r"(runbook_url: ')[^'#]*/(controller\.md#)", rf"\g<1>{runbooks}/\g<2>", text)
 
 
+def operator_rules_text(runbooks: str) -> str:
+    """Return all rules as objects of the Prometheus Operator."""
+    parts = {
+        "rankmend-agent": rules_text(runbooks),
+        "rankmend-controller": controller_rules_text(runbooks),
+        "rankmend-recording": recording_rules_text(),
+    }
+    lines = [
+        "# Written by deploy/prometheus/generate.py: the rules of deploy/prometheus. Do not edit."
+    ]
+    for place, (name, text) in enumerate(parts.items()):
+        _comments, groups, rest = text.partition("groups:\n")
+        lines += [
+            *(["---"] if place else []),
+            "apiVersion: monitoring.coreos.com/v1",
+            "kind: PrometheusRule",
+            "metadata:",
+            f"  name: {name}",
+            "spec:",
+            *(f"  {line}".rstrip() for line in (groups + rest).splitlines()),
+        ]
+    return "\n".join(lines) + "\n"
+
+
 OUTPUTS: Final[dict[str, Callable[[str], str]]] = {
     "deploy/prometheus/rankmend-rules.yml": rules_text,
     CONTROLLER_RULES: controller_rules_text,
     "deploy/prometheus/rankmend-recording-rules.yml": lambda _runbooks: recording_rules_text(),
+    "deploy/kubernetes/monitoring/rules.yaml": operator_rules_text,
     "docs/operate/runbooks/findings.md": lambda _runbooks: runbook_text(),
 }
 

@@ -76,7 +76,7 @@ def _reach(facts: ControllerFacts) -> HostVerdict:
         case ControllerAnswer.BUSY:
             return lacking(f"{where} is busy: {facts.text}", "wait, then try again")
         case ControllerAnswer.NO_FILE:
-            return unknown(f"{where} was not asked: {facts.text}", "name a file that can be used")
+            return unknown(f"{where} was not queried: {facts.text}", "name a file that can be used")
         case _:
             return ok(where)
 

@@ -175,7 +175,7 @@ def _fabric_manager(facts: GpuFacts) -> HostVerdict:
                 "systemctl enable --now nvidia-fabricmanager; journalctl -u nvidia-fabricmanager",
             )
         case UnitState.UNTOLD:
-            return unknown("systemd does not tell whether nvidia-fabricmanager runs")
+            return unknown("systemd does not say whether nvidia-fabricmanager runs")
 
 
 def _peermem(facts: GpuFacts) -> HostVerdict:
@@ -204,7 +204,7 @@ def _acs(facts: GpuFacts) -> HostVerdict:
     of = f"{counted(len(silent), 'port')} of PCIe switches"
     if silent and all(port.is_root_only for port in silent):
         return hidden(
-            f"only root may read the ACS of {of}, and no agent here tells it",
+            f"only root may read the ACS of {of}, and no agent here reports it",
             "sudo rankmend doctor gpu sees whether ACS redirects traffic there",
         )
     if silent:

@@ -126,7 +126,7 @@ def _edac(facts: HostFacts) -> HostVerdict:
 
 def _ipmi(facts: HostFacts) -> HostVerdict:
     if facts.ipmi_device is None or facts.is_guest or facts.container:
-        return not_applicable("no BMC to be asked from here")
+        return not_applicable("no BMC can be queried from here")
     if facts.ipmi_device:
         return ok("/dev/ipmi0 is there")
     return lacking(

@@ -42,6 +42,7 @@ class Right:
     verb: str
     resource: str  # with its subresource
     namespace: str = ""  # empty: in all
+    group: str = ""  # of the API; empty: the core's
 
     def __str__(self) -> str:
         return f"{self.verb} {self.resource}"
@@ -57,6 +58,7 @@ RIGHTS: Final = {
         *(Right(verb, "nodes") for verb in ("get", "list", "patch")),
         *(Right(verb, "pods") for verb in ("get", "list")),
         Right("get", "namespaces"),
+        Right("create", "tokenreviews", group="authentication.k8s.io"),
     ),
 }
 _ACCOUNTS: Final = {
@@ -294,7 +296,7 @@ def _api(facts: InPodFacts) -> HostVerdict:
 
 def _rights(facts: InPodFacts) -> HostVerdict:
     if facts.api is not ApiAnswer.ANSWERS or facts.part not in RIGHTS:
-        return not_applicable("Kubernetes was not asked, or does not answer")
+        return not_applicable("Kubernetes was not queried, or does not answer")
     rights, account = RIGHTS[facts.part], _ACCOUNTS[facts.part]
     if not facts.missing:
         return ok(names_in_words([str(one) for one in rights], len(rights)))
@@ -309,7 +311,7 @@ def _rights(facts: InPodFacts) -> HostVerdict:
         {
             "op": "add",
             "path": "/rules/-",
-            "value": {"apiGroups": [""], "resources": [one.resource], "verbs": [one.verb]},
+            "value": {"apiGroups": [one.group], "resources": [one.resource], "verbs": [one.verb]},
         }
         for one in facts.missing
     ]

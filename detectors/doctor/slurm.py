@@ -58,7 +58,9 @@ def _commands(facts: SlurmFacts) -> HostVerdict:
 
 def _answer(facts: SlurmFacts) -> HostVerdict:
     if not facts.is_meant or facts.scontrol is None:
-        return not_applicable(_NO_SLURM if not facts.is_meant else "no scontrol to ask with")
+        return not_applicable(
+            _NO_SLURM if not facts.is_meant else "no scontrol to query Slurm with"
+        )
     if facts.answer_error:
         mend = "scontrol ping"
         if not facts.has_munge:
@@ -69,7 +71,7 @@ def _answer(facts: SlurmFacts) -> HostVerdict:
 
 def _drained(facts: SlurmFacts) -> HostVerdict:
     if not facts.node_state:
-        return not_applicable("Slurm has not been asked, or does not answer")
+        return not_applicable("Slurm was not queried, or does not answer")
     if facts.is_drained:
         reason = f" ({facts.drain_reason})" if facts.drain_reason else ""
         return lacking(

@@ -17,6 +17,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import Final
 
 from detectors.failed.error_text import (
@@ -28,6 +29,7 @@ from detectors.failed.error_text import (
     error_line,
     fingerprint,
     first_cause,
+    is_aside,
     parse_error,
     read_parts,
 )
@@ -43,7 +45,7 @@ class ErrorDecision(Enum):
     END = "end"  # no restart helps
     RESTART = "restart"  # whatever came before; the budgets bound it
     RESTART_UNLESS_AGAIN = "restart_unless_again"  # the same error twice at one place ends the job
-    RESTART_LATER = "restart_later"  # with a growing pause; never held against the program
+    RESTART_LATER = "restart_later"  # with a growing pause (recovery.journal.faults); never held against the program
     NONE = "none"  # no failure
 
 
@@ -141,25 +143,48 @@ def _row(
     return ErrorRow(re.compile(pattern), cause, source, is_any_type, needs_peer, needs_loader)
 
 
+# What only a device, its link or its driver says of itself. Every other error of CUDA's can be code's, a setting's or another job's.
+# Sources: CUDA's driver_types.h, cuda.h and nvml.h; HIP's hip_runtime_api.h; "NVRM: Xid (PCI:".
+_OWN_WORD: Final = re.compile(
+    r"uncorrectable ECC errors?\b(?!(?: count| total)? ?[:=])|[Uu]ncorrectable NVLink error|fallen off the bus|\bXid \(PCI:|GPU is lost|NVMLError_GpuIsLost"
+    r"|ECCUncorrectable|ECC_UNCORRECTABLE|NVLINK_UNCORRECTABLE|NvlinkUncorrectable|ECCNotCorrectable|CUDA_ERROR_CONTAINED"
+    r"|memory over nvlink or a hardware error|SYSTEM_NOT_READY|system not yet initialized|ErrorSystemNotReady"
+    r"|[Dd]river/library version mismatch|NVML/RM version mismatch|LibRmVersionMismatch|unsupported display driver / cuda driver combination"
+)
+
+
+def is_devices_own_word(text: str) -> bool:
+    """Return whether a device, its link or its driver reports its own fault.
+
+    An error that names a device may have another cause: a setting hides all devices, another process holds one.
+    """
+    return _OWN_WORD.search(text) is not None
+
+
 # The first row that matches decides. Cause before consequence: a device error is told inside
 # a DistBackendError, and running out of memory inside a "CUDA error:". PyTorch ends each CUDA error with
 # "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions", which tells nothing.
 ROWS: Final = (
     _row(r"(?m)^KeyboardInterrupt\b", FailureCause.USER, "Python: SIGINT's default handler", is_any_type=True),
     _row(
-        r"ray\.exceptions\.OutOfMemoryError|running low on memory",
+        r"\bSignalException: Process \d+ got signal: (?:1|2|3|10|12|15)\b|\bSIGTERMException\b",
+        FailureCause.USER,
+        "torch.distributed.elastic and Lightning raise what a person or a scheduler sent",
+    ),
+    _row(
+        r"ray\.exceptions\.OutOfMemoryError|running low on memory|OOM when allocating tensor[^\n]* by allocator (?:mklcpu|cpu)\b",
         FailureCause.HOST_MEMORY,
-        "Ray's memory monitor: memory of the host",
+        "Ray's memory monitor and TensorFlow's allocator for the host: memory of the host",
     ),
     _row(
         r"(?:CUDA|HIP|NPU|XPU) out of memory|CUDA error: out of memory|\bOutOfMemoryError\b"
         r"|CUDA_ERROR_OUT_OF_MEMORY|Cuda failure[^\n]*out of memory|CUBLAS_STATUS_ALLOC_FAILED"
-        r"|RESOURCE_EXHAUSTED: Out of memory",
+        r"|RESOURCE_EXHAUSTED: (?:Out of memory|[^\n]{0,80}(?:Ran out of memory|[Aa]ttempting to (?:reserve|allocate)|[Aa]llocat(?:e|ing)))|OOM when allocating tensor|(?m:^ResourceExhaustedError\b)|\bhipErrorOutOfMemory\b|CUDNN_STATUS_ALLOC_FAILED",
         FailureCause.DEVICE_MEMORY,
-        "torch.OutOfMemoryError; cudaErrorMemoryAllocation (2); NCCL WARN; cuBLAS; XLA",
+        "torch.OutOfMemoryError; cudaErrorMemoryAllocation (2); NCCL WARN; cuBLAS; cuDNN; XLA; TensorFlow's allocators",
     ),
     _row(
-        r"(?m)^MemoryError\b|ArrayMemoryError|[Cc]annot allocate memory|can't allocate memory"
+        r"(?m:^\w{0,80}MemoryError\b)|[Pp]aging file is too small|subprocesses has abruptly died|[Cc]annot allocate memory|can't allocate memory|\[Errno 12\]|\(os error 12\)"
         r"|std::bad_alloc|out of shared memory|DataLoader worker[^\n]*killed by signal: (?:Killed|Bus error)"
         r"|</torch_\w+>[^\n]*No space left|No space left[^\n]*</torch_\w+>|/dev/shm/[^\n]*No space left"
         r"|No space left[^\n]*/dev/shm/|unable to (?:open|allocate|resize|mmap)[^\n]*shared memory[^\n]*No space left",
@@ -174,24 +199,33 @@ ROWS: Final = (
         needs_loader=True,
     ),
     _row(
-        r"device-side assert triggered|no kernel image is available|invalid configuration argument"
-        r"|invalid device (?:ordinal|function)|CUDA error: invalid argument"
-        r"|CUBLAS_STATUS_(?:INVALID_VALUE|NOT_SUPPORTED)",
-        FailureCause.PROGRAM,
-        "CUDA runtime API, cudaError 710, 209, 9, 101, 98, 1: launched wrongly by the program",
-    ),
-    _row(
-        r"illegal memory access|misaligned address|illegal instruction was encountered"
-        r"|unspecified launch failure|hardware stack error",
-        FailureCause.KERNEL_FAULT,
-        "CUDA runtime API, cudaError 700, 716, 715, 719, 714; XID 13 and 31 are either's fault",
-    ),
-    _row(
-        r"uncorrectable ECC|fallen off the bus|\bXid\b|NVLink|CUDA error:|[Cc]uda failure"
-        r"|cuda runtime error|CUDA driver error|CUDNN_STATUS_|CUBLAS_STATUS_|HIP error:"
-        r"|ncclUnhandledCudaError|No CUDA GPUs are available|no CUDA-capable device",
+        rf"{_OWN_WORD.pattern}|\bXid:? \d+",
         FailureCause.DEVICE,
-        "cudaError 214, 220, 100, 46, 802 ...; NVRM log; torch NCCLUtils; kohya-ss/sd-scripts#1434",
+        "cudaError 214, 220, 721, 802, 803; NVML 15, 18; NVRM log: the device, its link or its driver reports its own fault",
+    ),
+    _row(
+        r"device-side assert triggered|no kernel image is available|invalid configuration argument"
+        r"|invalid device (?:ordinal|function|context|symbol)|CUDA error: invalid (?:argument|resource handle|pitch|texture)"
+        r"|stream is capturing|during capture|CUDA error: (?:peer access|driver shutting down|too many resources|the requested functionality|operation not permitted)"
+        r"|unsupported toolchain|PTX JIT|device kernel image is invalid"
+        r"|CU(?:BLAS|DNN|SPARSE|SOLVER|FFT)_STATUS_(?:INVALID_VALUE|NOT_SUPPORTED|BAD_PARAM|UNSUPPORTED|LICENSE)",
+        FailureCause.PROGRAM,
+        "CUDA runtime API, cudaError 710, 209, 9, 101, 98, 1, 400, 900 ff., 222, 218, 200: asked wrongly by the program",
+    ),
+    _row(
+        r"No (?:CUDA|HIP) GPUs are available|no (?:CUDA|ROCm)-capable device|CUDA-capable device\(s\) is/are busy|devices? (?:are|is) busy or unavailable|CUDA unknown error"
+        r"|CUDA error: (?:unknown error|initialization error|unspecified driver error)|Cuda failure[^\n]*unknown error|(?i:failed to initialize nvml)|NVMLError_"
+        r"|[Uu]nable to determine the device handle",
+        FailureCause.DEVICE,
+        "cudaError 100, 46, 3, 999; NVML: a device that isn't there, or a setting that hides it (`is_devices_own_word`)",
+    ),
+    _row(
+        r"illegal memory access|misaligned address|illegal instruction was encountered|illegal address"
+        r"|unspecified launch failure|hardware stack error|CUDA error:|[Cc]uda failure|cuda runtime error|CUDA driver error|\bCUDA_ERROR_(?!OUT_OF_MEMORY)\w+"
+        r"|CUDNN_STATUS_|CUBLAS_STATUS_|CUSPARSE_STATUS_|CUSOLVER_STATUS_|cuFFT error|CUFFT_\w+|HIP error:|hipError\w+|ncclUnhandledCudaError"
+        r"|cudaGetDeviceCount\(\)|Found no NVIDIA driver|NVIDIA driver on your system is too old|driver version is insufficient",
+        FailureCause.KERNEL_FAULT,
+        "CUDA runtime API, cudaError 700, 716, 715, 719, 714, 35; cuDNN; cuBLAS: code, setting, silicon or driver; XID 13 and 31 are either's fault",
     ),
     _row(
         r"Mismatched NCCL version detected",
@@ -205,21 +239,27 @@ ROWS: Final = (
         "NCCL; gloo tcp/pair.cc when sizes differ; torch with TORCH_DISTRIBUTED_DEBUG=DETAIL",
     ),
     _row(
-        r"\[Errno (?:28|122|5|30|116)\]|No space left on device|[Dd]isk quota exceeded|[Ss]tale (?:NFS )?file handle"
+        r"\[OS error (?:28|122|5|30|116): E[A-Z]+",
+        FailureCause.STORAGE,
+        "tensorstore, below orbax: it raises ValueError",
+        is_any_type=True,
+    ),
+    _row(
+        r"\[Errno (?:28|37|122|5|30|116)\](?! An error occurred \(\w+\) when calling)|No locks available|No space left on device|[Dd]isk quota exceeded|[Ss]tale (?:NFS )?file handle"
         r"|Read-only file system|Input/output error|\(os error (?:28|122|5|30|116)\)|not enough space on the disk"
         r"|PytorchStreamWriter failed|inline_container\.cc:\d+\] \. unexpected pos \d+ vs \d+"
-        r"|disk I/O error|database or disk is full|basic_ios::clear: iostream error|\[Errno (?:103|107|108|112|121)\][^\n]*: '/"
-        r"|\d+ requested and \d+ written|write\(\): fd \d+ failed|errno ?= ?(?:28|122)\b",
+        r"|disk I/O error|database or disk is full|basic_ios::clear: iostream error|\[Errno (?:103|107|108|110|112|121)\][^\n]*: '/|; (?:Transport endpoint is not connected|Cannot send after transport endpoint shutdown|Host is down|Remote I/O error)"
+        r"|\d requested and \d+ written|write\(\): fd \d+ failed|errno ?= ?(?:28|122)\b",
         FailureCause.STORAGE,
         "errno ENOSPC, EDQUOT, EIO, EROFS, ESTALE; torch inline_container.cc (pytorch#76108, #10577: the disk was full); numpy tofile",
     ),
     _row(
-        r"Connection (?:closed by peer|reset by peer|refused|was likely closed|timed out)"
+        r"[Cc]onnection (?:closed by peer|reset by peer|refused|was likely closed|timed out)"
         r"|[Bb]roken pipe|remote process exit|ncclRemoteError|ncclSystemError|ncclInternalError"
         r"|Timed out waiting \d+ ?ms|wait timeout after|Socket Timeout|before timing out"
         r"|client socket has (?:timed out|failed)|Application timeout caused pair closure"
         r"|Stop_waiting response|failed to listen|EADDRINUSE|[Nn]o route to host|barrier timed out|Barrier timed out"
-        r"|Heartbeat request to coordination service failed|MPI_ERR_\w+|monitoredBarrier|Endpoint timeout|reset by remote peer",
+        r"|Heartbeat request to coordination service failed|heartbeat timeout|Heartbeat monitor timed out|(?:recv|send)\w{0,20} failed on SocketImpl|failed to recv, got 0 bytes|HorovodInternalError|distributed service detected fatal errors|the remote task has failed|task names: /job:|MPI_ERR_\w+|monitoredBarrier|Endpoint timeout|reset by remote peer",
         FailureCause.COMMUNICATION,
         "gloo 2.13 pair.cc:537 and :553, unbound_buffer.cc:78 and :129 (a rank was killed, raised, "
         "hung); torch TCPStore and socket.cpp; NCCL; NCCL watchdog (Megatron-LM#935); errno; JAX; MPI-4 ULFM",
@@ -252,12 +292,12 @@ _OF_CODE_OR_DATA: Final = re.compile(
 _PEER_FRAME: Final = re.compile(
     r"(?:^|/)(?:torch/distributed/(?!checkpoint/)|torch/nn/parallel/distributed|torch/csrc/distributed|mpi4py/|horovod/|deepspeed/comm/|megatron/core/"
     r"(?:parallel_state|pipeline_parallel|tensor_parallel|distributed)|byteps/|pygloo/|cupyx/distributed/|cupy/cuda/nccl"
-    r"|jax/_src/(?:distributed|clusters)|accelerate/utils/operations|torchft/|ray/util/collective/)"
+    r"|jax/_src/(?:distributed|clusters)|(?:paddle|dgl|vllm|sglang|mindspore|oneflow|torch_npu|torch_xla|habana_frameworks|torch_geometric|colossalai)/(?:\w+/){0,3}distributed|accelerate/utils/operations|torchft/|ray/util/collective/)"
 )
 _PEER_NAME: Final = re.compile(
     r"\bgloo\b|\bgloo/|[Nn]ccl[A-Z]\w+|\bNCCL\b|\bRCCL\b|\bHCCL\b|ProcessGroup|TCPStore|\bc10d\b|\bDist(?:Backend|Network|Store)?Error\b"
-    r"|torch\.distributed\.\w*(?:Error|Timeout)|Watchdog caught collective|\bMPI\b|\bMPI_\w+|\bUCX\b|\bucp_\w+|coordination service|client socket has (?:timed out|failed)"
-    r"|torch/csrc/distributed|Horovod|HorovodInternalError|\bRendezvous\w*Error\b|monitoredBarrier|MultiProcessing rendezvous"
+    r"|torch\.distributed\.\w*(?:Error|Timeout)|Watchdog caught collective|\bMPI\b|\bMPI_\w+|\bUCX\b|\bucp_\w+|coordination service|/job:\w+/(?:replica:\d+/)?task:\d+|client socket has (?:timed out|failed)"
+    r"|torch/csrc/distributed|Horovod|HorovodInternalError|SocketImpl\(|JAX distributed service|Heartbeat monitor timed out|\bRendezvous\w*Error\b|monitoredBarrier|MultiProcessing rendezvous"
 )
 _LOADER_FRAME: Final = re.compile(r"(?:^|/)torch/utils/data/dataloader\.py$")
 _WORKER_FRAME: Final = re.compile(r"(?:^|/)torch/utils/data/_utils/(?:worker|fetch)\.py$")
@@ -300,7 +340,7 @@ _OUTAGE: Final = re.compile(
     r"|StatusCode\.(?:UNAVAILABLE|DEADLINE_EXCEEDED|RESOURCE_EXHAUSTED)|\bDeadlineExceeded\b|\bRetryError\b|has timed out after|[Tt]imed out|[Tt]imeout"
     r"|Connection (?:refused|reset|aborted|closed|timed out|was closed|error|lost)|[Cc]onnection error|couldn't connect|[Cc]an(?:not|'t) connect|[Ff]ailed to connect|[Uu]nable to connect"
     r"|No route to host|[Bb]roken pipe|All connection attempts failed|Server disconnected|Connect call failed|Cannot connect to host|\bConnect(?:ion)?Error\b|NewConnectionError"
-    r"|LocalEntryNotFoundError|(?i:temporar(?:il)?y unavailable)|LeaderNotAvailable|NodeNotReady|SessionExpired|connection is closed"
+    r"|LocalEntryNotFoundError|(?i:temporar(?:il)?y unavailable)|CredentialRetrievalError|SSH protocol banner|\bMailbox\w*Error\b|HandleAbandonedError|Wandb(?:Attach|Service)\w{0,40}Error|LeaderNotAvailable|NodeNotReady|SessionExpired|connection is closed"
 )
 # Said by programs of their own, too: these need a client's frame or name.
 _PLAIN_OUTAGE: Final = re.compile(
@@ -309,14 +349,31 @@ _PLAIN_OUTAGE: Final = re.compile(
 # Said only of something outside, whatever library raised it.
 _SURE_OUTAGE: Final = re.compile(
     r"\b(?:429|50[0-9]|52[0-9]) (?:Server Error|Bad Gateway|Service (?:Temporarily )?Unavailable|Gateway Time-?out|Internal Server Error|Too Many Requests)"
+    r"|\b429 Client Error|returned (?:error|status)(?: code)?:? (?:429|5\d\d)\b|[Bb]ad [Gg]ateway, 50\d|[Rr]educe your request rate|\bServerBusy\b|[Tt]he server is busy"
+    r"|[Aa]n error occurred \((?:5\d\d|SlowDown|ServiceUnavailable|Service Unavailable|InternalError|RequestTimeout\w*|Throttl\w+|RequestLimitExceeded)\) when calling"
+    r"|(?:[Ff]ailed to|[Cc]an(?:no|')t|[Cc]ould not|[Uu]nable to) (?:connect to|contact|reach)[^\n]{0,20} ?(?:[Ll]icen[sc]e|[Tt]oken) (?:server|manager)|\b[Ll]icen[sc]e (?:server|manager|daemon)[\w ]{0,20}(?: down| not | unreachable| unavailable)"
+    r"|libcurl code \d+|curlCode: \d+|[Mm]etadata (?:server|service) (?:is )?unavailable|[Ii]nternet connection is on\b"
+    r"|(?m:OperationalError\)?:? \(?.{0,40}database (?:table )?is locked)"
     r"|HTTPS?ConnectionPool\([^\n]*(?:Max retries|[Tt]imed out)|[Tt]emporary failure in name resolution|Name or service not known|NameResolutionError"
     r"|ServerSelectionTimeoutError|EndpointConnectionError|NoBrokersAvailable|(?m:^(?:[\w.]+\.)?(?:gaierror|URLError|RemoteDisconnected|HfHubHTTPError)\b)"
     r"|could not connect to server|database system is (?:starting up|shutting down)|server closed the connection unexpectedly|Lost connection to MySQL|MySQL server has gone away"
     r"|HTTP Error (?:429|5\d\d)\b|StatusCode\.UNAVAILABLE|FSTimeoutError|(?:couldn't connect to|Couldn't reach) '?https?://"
 )
+# Said by an installed package, or with an address, whoever the client is: it had no answer, or one that asks to come again.
+_NO_ANSWER: Final = re.compile(
+    r"\b(?:429|50[0-9]|52[0-9]) (?:GET|POST|PUT|PATCH|DELETE|HEAD|[Bb]ackend)\b|(?i:\b(?:error code|status(?:[_ ]?code)?|response_status|http(?: error)?)['\"]?[ :=]{1,4}(?:429|50[0-9]|52[0-9])\b)"
+    r"|\b(?:429|50[0-9]|52[0-9]) (?:Server Error|Bad Gateway|Service (?:Temporarily )?Unavailable|Gateway Time-?out|Internal Server Error|Too Many Requests)"
+    r"|(?i:rate.?limit(?:ed| (?:is )?(?:exceeded|reached))|too many (?:requests|users|connections)|please slow down|reduce (?:your )?request rate|(?:could not|couldn't) resolve host|failure in name resolution|error sending request|libcurl code \d+|curlcode: \d+)"
+    r"|(?i:timeout was reached|connection (?:error(?! codes?\b)|exception|refused|reset|timed out|aborted|closed|lost)|failed to connect|(?:cannot|can't|could not|couldn't|unable to) (?:connect to|reach (?:the )?(?:server|host|hub|service|endpoint|https?:))|(?:host|network|server|service|endpoint) (?:is )?unreachable|network is down|NETWORK_CONNECTION)"
+    r"|SlowDown\b|SLOW_DOWN\b|(?i:(?:service|server|cluster|broker)(?: is| was)?(?: temporarily| currently)? (?:unavailable|busy|overloaded)|returned unavailable|read timed out|request timed out|SSL SYSCALL error)"
+    r"|pipe:(?:curl|wget|aws|gsutil|gcloud|s3cmd|rclone|azcopy)[^\n]{0,300}\bexit (?:4|5|6|7|18|28|35|52|56)\b"
+)
+_ADDRESS: Final = re.compile(
+    r"\b(?:https?|wss?|s3a?|gs|gcs|abfss?|wasbs?|oss|hdfs|redis|mongodb|postgres\w*|mysql|amqp|grpc|ldap|ssh|sftp)://(?!(?:localhost|127\.|\[::1\]))"
+)
 # The service has answered, and the program asked for the wrong thing, or may not ask.
 _REFUSED_BY_SERVICE: Final = re.compile(
-    r"\b(?:400|401|403|404|405|409|410|413|422)\b (?:Client Error|Unauthorized|Forbidden|Not Found|Bad Request)|HTTP Error 4(?!29)\d\d|\((?:401|403|404)\)|AccessDenied|InvalidAccessKeyId|NoCredentials"
+    r"\b(?:400|401|403|404|405|409|410|413|422)\b (?:Client Error|Unauthorized|Forbidden|Not Found|Bad Request)|HTTP Error 4(?!29)\d\d|\((?:401|403|404)\)|AccessDenied|\b(?:Unauthorized|Forbidden)\w*Error|InvalidAccessKeyId|NoCredentials"
     r"|NoSuch(?:Key|Bucket)|SignatureDoesNotMatch|ExpiredToken|GatedRepo|RepositoryNotFound|RevisionNotFound|UsageError|AuthenticationError|(?i:api[_ -]?key)|password authentication failed"
     r"|UndefinedTable|ProgrammingError|IntegrityError|certificate verify failed: (?:self|unable)|Invalid(?:Schema|URL)|MissingSchema|UnsupportedProtocol|LocationParseError"
 )
@@ -325,7 +382,7 @@ _SOCKET_ERROR: Final = re.compile(
 )
 # Names that clients give to their errors, whichever client it is.
 _NETWORK_TYPE: Final = re.compile(
-    r"^[\w.]*(?:Connect|Connection|Timeout|Unavailable|ServerError|NetworkError|RequestError|HTTPError|HttpError)\w*(?::|$)"
+    r"(?m)^[\w.]*(?:Connect|Connection|Timeout|Unavailable|Disconnected|ServerError|NetworkError|RequestError|HTTPError|HttpError)\w*(?::|$)"
 )
 _FRAMES_MAX: Final = 24  # looked at from the raise outwards
 
@@ -348,6 +405,7 @@ _BROKEN: Final = re.compile(
 )
 
 
+@lru_cache(maxsize=128)  # all ranks print one error, and each judge of it needs its class
 def classify(error: ErrorText) -> FailureCause:
     """Return the class of an error; one that says nothing takes that of what it came from."""
     if (killed := _kill_of_child(error)) is not None:
@@ -395,10 +453,15 @@ _OF_SHAPES: Final = re.compile(
 # As argparse says, which ends with code 2. Source: Lib/argparse.py.
 _USAGE: Final = re.compile(
     r"^\S+\.py: error: (?:unrecognized arguments|the following arguments are required|argument |ambiguous option|one of the arguments|too few arguments)"
+    r"|^Error: (?:No such (?:option|command)|Missing (?:argument|option|parameter)|Invalid value for|Got unexpected extra argument|Option '[^']+' (?:requires|does not))"
 )
 _OF_FILES: Final = re.compile(
     r"(?m)^(?:[\w.]+\.)?(?:OSError|IOError|EnvironmentError|FileNotFoundError|FileExistsError|PermissionError|NotADirectoryError|IsADirectoryError"
     r"|BlockingIOError|ChildProcessError|ProcessLookupError|InterruptedError|Connection\w*Error|BrokenPipeError|TimeoutError|timeout|gaierror)\b|\[Errno \d+\]"
+)
+# As hydra refuses an override, without a traceback. Source: hydra/_internal/config_loader_impl.py, utils.py.
+_HYDRA: Final = re.compile(
+    r"^(?:Could not (?:override|append|delete) |Key '[^']+' is not in struct|In '[^']+': Could not find|Primary config |You must specify '|Error merging |Cannot find primary config|Ambiguous value for argument|mismatched input |no viable alternative|token recognition error|LexerNoViableAltException)"
 )
 # What a node can lack. Source: glibc's elf/dl-load.c and dl-lookup.c.
 _OF_LIBRARIES: Final = re.compile(
@@ -434,8 +497,8 @@ def comes_again(error: ErrorText, *, has_state: bool) -> bool:
         _OUTAGE.search(text) or _OF_MACHINES.search(text) or _OF_INPUT.search(text)
         for text in statements
     ):
-        return _OF_SHAPES.search(first) is not None or _USAGE.search(first) is not None
-    patterns = (_OF_CODE, _OF_SHAPES, _USAGE)
+        return any(pattern.search(first) for pattern in (_OF_SHAPES, _USAGE, _HYDRA))
+    patterns = (_OF_CODE, _OF_SHAPES, _USAGE, _HYDRA)
     return any(pattern.search(first) for pattern in patterns)
 
 
@@ -451,9 +514,28 @@ def _class_of(part: ErrorPart) -> tuple[FailureCause, bool]:
         if (row.needs_loader and not is_loader) or not row.pattern.search(statement):
             continue
         return row.cause, not row.is_any_type or row.cause is FailureCause.USER
-    if not is_peer and not is_of_data and _is_outage(statement, frames):
+    is_asked = (
+        is_of_data and "nternet connection is on" not in statement
+    )  # as Transformers 4.x asks in a ValueError
+    if not is_peer and not is_asked and _is_outage(statement, frames):
         return FailureCause.SERVICE, True
+    if not is_peer and _MOUNT_IS_GONE.search(_first_line(part)) and not _is_of_sockets(frames):
+        return FailureCause.STORAGE, True
     return FailureCause.EXCEPTION, False
+
+
+# What a file's reads and writes say once its mount is gone, but sockets, too: then a frame of theirs stands behind it.
+_MOUNT_IS_GONE: Final = re.compile(r"^(?:OSError|IOError): \[Errno (?:107|108|112|121)\]")
+_OF_SOCKETS: Final = re.compile(
+    r"(?:^|/)(?:socket|ssl|socketserver|selectors|asyncio/\w+|multiprocessing/connection)\.py$"
+)
+
+
+def _is_of_sockets(frames: Sequence[ErrorFrame]) -> bool:
+    """Return whether a socket may have failed; without any frame nobody knows."""
+    return not frames or any(
+        _OF_SOCKETS.search(frame.path) or _CLIENT.search(frame.path) for frame in frames
+    )
 
 
 def _first_line(part: ErrorPart) -> str:
@@ -492,6 +574,9 @@ def _is_outage(statement: str, frames: Sequence[ErrorFrame]) -> bool:
         return False
     if is_sure:
         return True
+    has_address = _ADDRESS.search(statement) is not None
+    if _NO_ANSWER.search(statement) and (has_address or _is_of_package(frames)):
+        return True
     is_client = _CLIENT_NAME.search(statement) or any(
         _CLIENT.search(frame.path) for frame in frames
     )
@@ -504,6 +589,16 @@ def _is_outage(statement: str, frames: Sequence[ErrorFrame]) -> bool:
         return False
     is_network = _NETWORK_TYPE.search(first) is not None and _OUTAGE.search(statement) is not None
     return is_network or _SOCKET_ERROR.search(first) is not None
+
+
+def _is_of_package(frames: Sequence[ErrorFrame]) -> bool:
+    """Return whether an installed package or its compiled code raised it, and none that joins processes."""
+    if not frames:
+        return False
+    path = frames[0].path
+    if _PACKAGE.search(path):
+        return _JOINS_PROCESSES.search(path) is None
+    return path.endswith((".pyx", ".pxi"))
 
 
 def _is_in_package(frames: Sequence[ErrorFrame]) -> bool:
@@ -535,15 +630,26 @@ def read_known_end(
     if error is not None:
         own = error_line(error)
         others = tuple(line for line in (*error.beside, *beside) if not own.startswith(line))
-        return SaidAtEnd(error=_said(error), beside=tuple(dict.fromkeys(others)))
+        device = _device(last_lines) if error.type_name in _SAY_NOTHING else None
+        return SaidAtEnd(_said(error), device, tuple(dict.fromkeys(others)))
     if (bare := _bare_error(last_lines)) is not None:
         return SaidAtEnd(error=_said(bare), beside=tuple(beside))
+    device = _device(last_lines)
+    if device is None:
+        return SaidAtEnd(beside=tuple(beside), exit_text=exit_text)
+    return SaidAtEnd(device=device, beside=tuple(beside))
+
+
+# That a process ended itself: the cause stands above, if anywhere.
+_SAY_NOTHING: Final = frozenset({"terminate", "Fatal Python error"})
+
+
+def _device(last_lines: Sequence[str]) -> SaidError | None:
     line = find_device_line(last_lines)
     if line is None:
-        return SaidAtEnd(beside=tuple(beside), exit_text=exit_text)
+        return None
     found = ErrorText("", line, line)
-    device = SaidError(FailureCause.DEVICE, fingerprint(found), line[:SAID_CHARS_MAX])
-    return SaidAtEnd(device=device, beside=tuple(beside))
+    return SaidError(FailureCause.DEVICE, fingerprint(found), line[:SAID_CHARS_MAX])
 
 
 _BARE: Final = re.compile(r"^((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)): (.+)$")
@@ -567,7 +673,8 @@ def _bare_error(last_lines: Sequence[str]) -> ErrorText | None:
     lines = [text for line in last_lines[-LINES_MAX:] if (text := clean_line(line))]
     line = lines[-1] if lines else ""
     match = _BARE.match(line)
-    if match is None or (len(lines) > 1 and lines[-2].startswith(" ")):  # the end of a traceback
+    before = lines[-2] if len(lines) > 1 else ""
+    if match is None or before.startswith(" ") or is_aside(before):  # the end of a traceback
         return None
     error = ErrorText(match[1].rpartition(".")[2], match[2], line)
     return error if classify(error) in _BY_LINE else None
@@ -615,6 +722,11 @@ _CHILD_ENDED: Final = re.compile(
     r"|DataLoader worker[^\n]{0,40} is killed by signal: (Terminated)"
     r"|Root Cause \(first observed failure\):[^=]{0,600}?\n +exitcode +: (-\d{1,2})\b"
 )
+# Its end is known, its signal not: Ray's raylet and concurrent.futures see only that the process is gone.
+_CHILD_GONE: Final = re.compile(
+    r"(?:ActorDiedError|WorkerCrashedError|NodeDiedError|RayActorError|ActorUnavailableError)\b[\s\S]{0,1500}?(?:its worker process has died|worker died unexpectedly|its node has died|node is dead)"
+    r"|\bBrokenProcessPool: A process in the process pool was terminated abruptly"
+)
 _SHELL_BASE: Final = 128  # a shell exits with 128 + n after signal n ended its child
 
 
@@ -628,7 +740,7 @@ def _kill_of_child(error: ErrorText) -> FailureCause | None:
     last = error.traceback.rpartition("\nTraceback (most recent call last):")[2]
     match = _CHILD_ENDED.search(last or error_line(error))
     if match is None:
-        return None
+        return FailureCause.KILLED if _CHILD_GONE.search(last or error_line(error)) else None
     told = next(group for group in match.groups() if group is not None)
     if told.lstrip("-").isdigit():
         number = -int(told) if told.startswith("-") else int(told) - _SHELL_BASE
@@ -638,10 +750,9 @@ def _kill_of_child(error: ErrorText) -> FailureCause | None:
 
 
 def find_device_line(last_lines: Sequence[str]) -> str | None:
-    """Return the last line that tells of a device error, for a rank that left no error."""
-    patterns = [row.pattern for row in ROWS if row.cause is FailureCause.DEVICE]
+    """Return the last line in which a device reports its own fault, for a rank that left no error."""
     for line in reversed(last_lines[-LINES_MAX:]):
         cleaned = clean_line(line)
-        if any(pattern.search(cleaned) for pattern in patterns):
+        if _OWN_WORD.search(cleaned):
             return cleaned
     return None

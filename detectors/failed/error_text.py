@@ -65,7 +65,11 @@ class ErrorPart:
 
 _ANSI: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 # torch.distributed prefixes a traceback with "[rank1]: ", its elastic agent with "[default0]:"
-_PREFIX: Final = re.compile(r"^(?:\[(?:default|rank)\d{1,9}\]: ?)+")
+# ... mpirun with "[1,3]<stderr>:", Ray with "(Worker pid=8929, ip=10.0.0.7) ", containers' logs with a stamp.
+_PREFIX: Final = re.compile(
+    r"^(?:\[(?:default|rank)\d{1,9}\]: ?|\[\d{1,9},\d{1,9}\]<std(?:err|out)>: ?|\(\w[\w.<>:]{0,80} pid=\d{1,9}(?:, ip=[\w.:]{1,45})?\) ?"
+    r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d) (?:std(?:err|out) [FP] )?)+"
+)
 _GROUP: Final = re.compile(r"^ {2,40}(?:\| |\+ (?=Exception Group))")
 _HEADER: Final = re.compile(r"^(?:Exception Group )?Traceback \(most recent call last\):")
 _FRAME: Final = re.compile(r'^ +File "([^"]+)", line \d+(?:, in (.+))?$')
@@ -73,21 +77,27 @@ _EXCEPTION: Final = re.compile(r"^([A-Za-z_][\w.<>]*)(?:: (.*)|:)?$")
 _DURING: Final = "During handling of the above exception, another exception occurred:"
 _CAUSED: Final = "The above exception was the direct cause of the following exception:"
 _CHAIN: Final = frozenset({_DURING, _CAUSED})
-_PATH_CHARS_MAX: Final = 400
+_PATH_CHARS_MAX: Final = (
+    400  # also of a function's name and a line of code: patterns look for words in pairs there
+)
 _LOADER: Final = re.compile(r"^Original Traceback \(most recent call last\):")
 _RANK_BLOCK: Final = re.compile(r"^(?:\[default\d{1,9}\]: ?)?\[rank\d{1,9}\]: ?")
 # What stands before a traceback that is not the main thread's uncaught exception.
 # Sources: CPython's PyErr_WriteUnraisable, threading.excepthook, atexitmodule.c, logging.Handler.handleError,
-# PyErr_PrintEx, multiprocessing.process.BaseProcess._bootstrap, asyncio's default exception handler.
+# PyErr_PrintEx, multiprocessing.process.BaseProcess._bootstrap, asyncio's default exception handler, concurrent.futures' callbacks, socketserver.
 _ASIDE_HEAD: Final = re.compile(
     r"^(?:Exception ignored (?:in|on|while|when)\b|Unhandled exception in thread|Exception in thread |Exception in threading"
     r"|Error in atexit\b|Exception ignored in atexit|--- Logging error ---|Error in sys\.|Error in (?:daemon|background) "
-    r"|(?:Task|Future) exception was never retrieved|Exception in (?:async |Tkinter )?callback|Unhandled exception in event loop|Unclosed (?:client|connection))"
+    r"|(?:Task|Future) exception was never retrieved|Exception in (?:async |Tkinter )?callback|Unhandled exception in event loop|Unclosed (?:client|connection)"
+    r"|exception calling callback <Future|Exception (?:happened|occurred) during processing of request)"
 )
 _ASYNC_DETAIL: Final = re.compile(r"^(?:future|task|handle|message|transport|protocol): ")
 _PROCESS_HEAD: Final = re.compile(r"^Process \S+:$")
 # A traceback that was logged: the program has handled it, and it counts where there is no other.
-_LOG_HEAD: Final = re.compile(r"^.{0,80}?\b(?:ERROR|CRITICAL|WARNING)\b")
+# torch's DataLoader.cpp says so just before the loop's own error.
+_LOG_HEAD: Final = re.compile(
+    r"^(?!ERROR: Unexpected [\w -]{1,40} encountered in worker).{0,80}?\b(?:ERROR|CRITICAL|WARNING)\b"
+)
 _REAL_HEAD: Final = re.compile(r"^Original exception was:$")
 # Frames of processes that a rank starts: they print their own errors to the rank's stderr.
 _HELPER: Final = re.compile(
@@ -112,9 +122,19 @@ _THROWN: Final = re.compile(r"^terminate called after throwing an instance of '(
 _TERMINATED: Final = "terminate called without an active exception"
 # torch/multiprocessing/spawn.py: what a rank says that has started ranks itself. The child's error is the error.
 _SPAWNED: Final = re.compile(r"-- Process \d+ terminated with the following error:\n")
+# glog and absl end the process behind a line of severity F: "F0323 12:00:01.123456 140 client.h:80] Check failed", "F external/x/y.cc:34] ...".
+_LOGGED_FATAL: Final = re.compile(
+    r"^F(?:\d{4} \d\d:\d\d:[\d.]{2,24} +\d{1,10})? [\w./+-]{1,200}:\d{1,6}\] (.+)$"
+)
 _FATAL: Final = re.compile(r"^Fatal Python error: (.+)$")
 # The last line of argparse ("train.py: error: unrecognized arguments: --resume"), what is built on it, and click ("Error: ...").
 _REFUSED: Final = re.compile(r"^(?:\S+: error|[Ee]rror): .+$")
+# Source: hydra/_internal/utils.py, run_and_report.
+_OF_HYDRA: Final = "Set the environment variable HYDRA_FULL_ERROR=1"
+_HYDRA_REFUSED: Final = re.compile(
+    r"^(?:Could not |Key '|In '|Primary config |You must specify '|Error merging |Cannot find |Ambiguous value |mismatched input |no viable |token recognition |Lexer)"
+)
+_HYDRA_LINES_MAX: Final = 12
 _NOT_STARTED: Final = re.compile(
     r"^\S*python[\d.]*: ((?:can't open file|No module named|Error while finding module).*)$"
 )
@@ -138,7 +158,7 @@ def parse_error(last_lines: Sequence[str]) -> ErrorText | None:
     faulthandler's, C++'s uncaught exceptions, the interpreter that found no script, and a parser that refused an option.
     """
     newest = last_lines[-LINES_MAX:]
-    lines = [clean_line(line) for line in newest]
+    lines = _plain_lines(newest)
     found = _find_errors(lines, [_is_of_rank(line) for line in newest])
     chosen: _Found | None = None
     for error in found:
@@ -149,10 +169,36 @@ def parse_error(last_lines: Sequence[str]) -> ErrorText | None:
     return replace(chosen.error, beside=_beside(found, chosen))
 
 
+@dataclass(frozen=True, slots=True)
+class PrintedError:
+    """One error among lines of output, with the places of its first line and of the line behind its last."""
+
+    start: int
+    end: int
+    error: ErrorText
+    is_own: bool  # not a thread's, an exit handler's or another process's
+    is_weak: bool  # says that the process ended, and not why
+
+
+def find_errors(lines: Sequence[str]) -> list[PrintedError]:
+    """Return every error in an output in its order; never raises. ``lines`` may be of any number."""
+    plain = _plain_lines(lines)
+    found = _find_errors(plain, [_is_of_rank(line) for line in lines])
+    return [
+        PrintedError(each.start, each.end, each.error, each.standing >= 2, each.is_weak)
+        for each in found
+    ]
+
+
+def find_refusal(lines: Sequence[str]) -> ErrorText | None:
+    """Return what a parser of options refused in the last of these lines, or None."""
+    return _refusal(_plain_lines(lines))
+
+
 def read_printed(record: ErrorText, last_lines: Sequence[str]) -> ErrorText:
     """Return a recorded error as the rank printed it, with source lines, if the output has it; never raises."""
     newest = last_lines[-LINES_MAX:]
-    lines = [clean_line(line) for line in newest]
+    lines = _plain_lines(newest)
     for found in reversed(_find_errors(lines, [_is_of_rank(line) for line in newest])):
         if found.standing >= 2 and error_line(found.error) == error_line(record):
             return found.error
@@ -162,8 +208,13 @@ def read_printed(record: ErrorText, last_lines: Sequence[str]) -> ErrorText:
 def read_beside(last_lines: Sequence[str]) -> tuple[str, ...]:
     """Return the errors in a rank's output that threads, exit handlers and other processes printed; never raises."""
     newest = last_lines[-LINES_MAX:]
-    lines = [clean_line(line) for line in newest]
+    lines = _plain_lines(newest)
     return _beside(_find_errors(lines, [_is_of_rank(line) for line in newest]), None)
+
+
+def is_aside(line: str) -> bool:
+    """Return whether what stands below this line is not the main thread's uncaught exception."""
+    return _ASIDE_HEAD.match(line) is not None
 
 
 def read_exit_text(last_lines: Sequence[str]) -> str:
@@ -181,6 +232,94 @@ def read_exit_text(last_lines: Sequence[str]) -> str:
 _NO_EXIT_TEXT: Final = re.compile(
     r"\r|%\||it/s|s/it|^\s|\bWARN|\bWarning\b|\bINFO\b|\bDEBUG\b|^\[|^\d{4}-\d\d-\d\d|^\d\d:\d\d|^[IWE]\d{4} |^(?:wandb|rankmend): "
 )
+
+
+# Rich draws a box around a traceback, with one line of the message or more below it.
+# Source: rich/traceback.py, Traceback.__rich_console__ and _render_stack.
+_BOX_TOP: Final = re.compile(r"^[╭┌+][─-]+ Traceback \(most recent call last\) [─-]+[╮┐+]$")
+_BOX_END: Final = re.compile(r"^[╰└+][─-]+[╯┘+]$")
+_BOX_FRAME: Final = re.compile(r"^([/~.\w][^\n]{0,400}?):(\d{1,9})(?: in ([\w<>.]+))?$")
+_BOX_CODE: Final = re.compile(r"^❱ +\d+ (.*)$")
+_BOX_LINES_MAX: Final = 400
+_NOTHING: Final = (
+    "    ^"  # a line of a traceback that says nothing: it keeps lines and prefixes in step
+)
+
+
+def _plain_lines(newest: Sequence[str]) -> list[str]:
+    """Return lines without colours and prefixes, and tracebacks as Python prints them, one line for each line.
+
+    Rich's boxes and loguru's marks are taken away: what stands in them is Python's own.
+    """
+    lines = [clean_line(line) for line in newest]
+    _drop_prefixes(lines)
+    for number, line in enumerate(lines):
+        if _BOX_TOP.match(line):
+            _open_box(lines, number)
+        elif _HEADER.match(line) and not "".join(lines[number + 1 : number + 2]):
+            _unmark(lines, number + 1)
+    return lines
+
+
+_PREFIXED_HEADER: Final = re.compile(r"^(.{2,100}?)Traceback \(most recent call last\):$")
+_PREFIXES_MAX: Final = 4
+_DIGIT: Final = re.compile(r"\d")
+
+
+def _drop_prefixes(lines: list[str]) -> None:
+    """Drop what a tool puts before each line: a node's name, a rank, a stamp, a logger's level.
+
+    Such a prefix stands before a traceback and before its first frame, and differs in digits at most.
+    """
+    dropped = 0
+    for number, line in enumerate(lines[:-1]):
+        match = _PREFIXED_HEADER.match(line)
+        if match is None or dropped >= _PREFIXES_MAX:
+            continue
+        form, size = _DIGIT.sub("0", match[1]), len(match[1])
+        below = lines[number + 1]
+        if _DIGIT.sub("0", below[:size]) != form or not _FRAME.match(below[size:]):
+            continue
+        dropped += 1
+        for at, other in enumerate(lines):
+            if _DIGIT.sub("0", other[:size]).rstrip() == form.rstrip():
+                lines[at] = other[size:]
+
+
+def _open_box(lines: list[str], number: int) -> None:
+    """Replace a box by the traceback that it holds; without its end it stays."""
+    stop = min(len(lines), number + _BOX_LINES_MAX)
+    end = next((at for at in range(number + 1, stop) if _BOX_END.match(lines[at])), None)
+    if end is None:
+        return
+    lines[number] = "Traceback (most recent call last):"
+    cut = ""  # a path that fills its line goes on in the next one
+    for at in range(number + 1, end):
+        text = lines[at].strip("│| ")[:_PATH_CHARS_MAX]
+        frame, code = _BOX_FRAME.match(cut + text), _BOX_CODE.match(text)
+        cut = text if not frame and not code and text[:1] == "/" else ""
+        lines[at] = _NOTHING
+        if frame is not None:
+            lines[at] = f'  File "{frame[1]}", line {frame[2]}, in {frame[3] or "<module>"}'
+        elif code is not None:
+            lines[at] = f"    {code[1].strip('│ ')}"
+    lines[end] = _NOTHING
+
+
+# Source: loguru/_better_exceptions.py: a blank line behind each frame, "> File" where it was caught, values below "│" and "└".
+_MARKED: Final = re.compile(r'^> (?=File ")')
+
+
+def _unmark(lines: list[str], number: int) -> None:
+    """Take loguru's marks from the traceback whose frames begin here, and its blank lines up to the error."""
+    for at in range(number, min(len(lines), number + _BOX_LINES_MAX)):
+        line = lines[at]
+        if not line or line.lstrip()[:1] in ("│", "└"):
+            lines[at] = _NOTHING
+        elif _MARKED.match(line):
+            lines[at] = _MARKED.sub("  ", line)
+        elif line[:1] != " ":
+            return
 
 
 def _find_errors(lines: list[str], are_of_rank: list[bool]) -> list[_Found]:
@@ -355,7 +494,7 @@ def _error_at(lines: list[str], number: int, before: _Found | None) -> _Found | 
         # a C++ exception or an error's traceback, where there is one, says why it aborted
         is_weak = match[1].startswith("Aborted")
         return _found(lines, number, end, "Fatal Python error", match[1], is_weak=is_weak)
-    if match := _NOT_STARTED.match(line):
+    if match := _NOT_STARTED.match(line) or _LOGGED_FATAL.match(line):
         return _found(lines, number, number + 1, "", match[1])
     return None
 
@@ -378,8 +517,16 @@ def _traceback_at(lines: list[str], start: int, before: _Found | None) -> _Found
 
 
 def _refusal(lines: list[str]) -> ErrorText | None:
-    """Return what a script's parser of options refused. Its usage above may fill any number of lines."""
-    last = next((line for line in reversed(lines) if line), "")
+    """Return what a script's parser of options refused. Its usage above may fill any number of lines.
+
+    Hydra names what it refuses above its last line, which is always the same.
+    """
+    said = [line for line in lines if line]
+    last = said[-1] if said else ""
+    if last.startswith(_OF_HYDRA):
+        above = said[-1 - _HYDRA_LINES_MAX : -1]
+        first = next((at for at, line in enumerate(above) if _HYDRA_REFUSED.match(line)), None)
+        return None if first is None else _error("", above[first], "\n".join(above[first:]))
     return _error("", last, last) if _REFUSED.match(last) else None
 
 
@@ -491,12 +638,14 @@ def read_frames(traceback: str) -> Iterator[list[ErrorFrame]]:
     for line in traceback.splitlines():
         match = _FRAME.match(line)
         if match is not None:
-            frames.append(ErrorFrame(match[1].replace("\\", "/"), match[2] or "", ""))
+            path = match[1][-_PATH_CHARS_MAX:].replace("\\", "/")
+            frames.append(ErrorFrame(path, (match[2] or "")[:_PATH_CHARS_MAX], ""))
         elif line[:1] != " " and frames:
             yield frames[::-1]
             frames = []
         elif frames and not frames[-1].code and line.strip(" ^~"):
-            frames[-1] = ErrorFrame(frames[-1].path, frames[-1].function, line.strip())
+            code = line.strip()[:_PATH_CHARS_MAX]
+            frames[-1] = ErrorFrame(frames[-1].path, frames[-1].function, code)
     if frames:
         yield frames[::-1]
 

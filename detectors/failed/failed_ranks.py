@@ -179,6 +179,8 @@ def _by_signal(end: RankEnd, number: int, said: str, error: SaidError | None) ->
         cause = error.cause if error else FailureCause.EXCEPTION
         if error and number == _SIGABRT and cause is not FailureCause.EXCEPTION:
             return _by_error(end, error)  # an uncaught C++ exception, the NCCL watchdog ...
+        if number == _SIGABRT and (device := end.words.device):
+            return _Death(end, device.cause, f"{said}: {device.line}", device.fingerprint)
         is_doubtful = cause is FailureCause.COMMUNICATION
         return _Death(end, FailureCause.CRASHED, _told(said, error), name, is_doubtful=is_doubtful)
     if number == _SIGPIPE:

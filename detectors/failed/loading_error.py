@@ -60,7 +60,7 @@ OUTSIDE_ROWS: Final = (
         r"|Resource temporarily unavailable|Too many open files|Host is down|Key has expired"
         r"|Communication error on send|Software caused connection abort|Unknown error \d+"
         r"|Structure needs cleaning|Connection timed out|Permission denied|Operation not permitted"
-        r"|\bPermissionError\b|Bus error|\d+ requested and \d+ written|iostream error"
+        r"|\bPermissionError\b|Bus error|\d requested and \d+ written|iostream error"
         r"|StreamWriter failed",
         "strerror(3) of EIO, EREMOTEIO, ENOSPC, EDQUOT, ESTALE, EROFS, ENOTCONN, ESHUTDOWN, EBUSY, ENODEV, "
         "EAGAIN, EMFILE, EHOSTDOWN, EKEYEXPIRED, ECOMM, ECONNABORTED, EUCLEAN, ETIMEDOUT, EACCES, EPERM; torch.save",

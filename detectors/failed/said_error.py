@@ -74,7 +74,9 @@ class SaidAtEnd:
     """The meaning of an ended rank's error file and last output."""
 
     error: SaidError | None = None  # the last error
-    device: SaidError | None = None  # where there is no error: a line that tells of a device error
+    device: SaidError | None = (
+        None  # where no error tells a cause: a line that tells of a device's own fault
+    )
     beside: tuple[str, ...] = ()  # errors of threads, exit handlers and other processes, for people
     exit_text: str = ""  # where there is no error: the text of `sys.exit`, for people
 

@@ -28,7 +28,9 @@ _LAUNCHED: Final = re.compile(
 )
 _NONE: Final = re.compile(r"Rank (?P<rank>\d+) has not launched any operations" + _PLACE)
 _LISTED: Final = re.compile(r"Rank (?P<rank>\d+)(?P<listed>)" + _PLACE)  # of the group before it
-_MANY: Final = re.compile(r"(?P<ranks>\d+) ranks have launched up to operation (?P<count>\d+)")
+_MANY: Final = re.compile(
+    r"(?<!\d)(?P<ranks>\d+) ranks have launched up to operation (?P<count>\d+)"
+)
 _OPERATION: Final = re.compile(r"Communicator ranks have different (?P<name>\w+) operation counts")
 
 _Number = Annotated[int, Meta(ge=0)]

@@ -20,7 +20,7 @@ METRICS: Final = frozenset(
         *("nic_rate_bytes_per_second", "nic_rate_max_bytes_per_second"),
         *("ethernet_carrier", "ethernet_speed_bytes_per_second"),
         *("gpu_fabric_info", "gpu_fabric_state_id", "gpu_fabric_status_id"),
-        *("gpu_nvlink_peer_links", "gpu_nvswitch_links"),
+        *("gpu_nvlink_peer_links", "gpu_nvswitch_links", "gpu_platform_info"),
     )
 )
 _CLUSTER: Final = re.compile(r"[0-9a-f]{32}")
@@ -44,6 +44,7 @@ class _Told:
     # The rest by metric: of a port, of a GPU's bus id.
     values: dict[tuple[str, str, str], float] = field(default_factory=dict)
     fabrics: dict[str, Labels] = field(default_factory=dict)
+    chassis: dict[str, str] = field(default_factory=dict)  # serial numbers
     peers: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
@@ -79,7 +80,8 @@ def _facts(node: str, samples: Iterable[_Sample]) -> NodeFacts | None:
     gpus = [_gpu(place, told) for place in told.places if place.get("kind") == "gpu"]
     # A page without sysfs's word still tells by NVML which GPUs are joined.
     known = {one.pci_bus_id for one in gpus}
-    gpus += [_gpu({"pci_bus_id": one}, told) for one in told.fabrics if one not in known]
+    by_driver = dict.fromkeys((*told.fabrics, *told.chassis))
+    gpus += [_gpu({"pci_bus_id": one}, told) for one in by_driver if one not in known]
     if not nics and not gpus:
         return None
     if len(nics) > NICS_MAX or len(gpus) > GPUS_MAX:
@@ -88,6 +90,7 @@ def _facts(node: str, samples: Iterable[_Sample]) -> NodeFacts | None:
         )
     _check_names([node, *(one.device for one in nics), *(one.interface for one in nics)])
     _check_names([*(one.pci_bus_id for one in nics), *(one.pci_bus_id for one in gpus)])
+    _check_names([one.chassis for one in gpus])
     return NodeFacts(
         node,
         tuple(sorted(gpus, key=lambda one: one.pci_bus_id)),
@@ -120,6 +123,8 @@ def _sort(samples: Iterable[_Sample]) -> _Told:
                 told.models[device] = labels.get("model", "")
             case "gpu_fabric_info":
                 told.fabrics[gpu] = labels
+            case "gpu_platform_info":
+                told.chassis[gpu] = labels.get("chassis", "")
             case "gpu_nvlink_peer_links":
                 told.peers.setdefault(gpu, {})[labels.get("peer_pci_bus_id", "")] = int(value)
             case name if name.startswith("gpu_"):
@@ -185,6 +190,7 @@ def _gpu(place: Labels, told: _Told) -> ToldGpu:
         _clique(bus_id, told),
         told.peers.get(bus_id, {}),
         int(switches) if 0 < switches < 1024 else 0,
+        told.chassis.get(bus_id, ""),
     )
 
 

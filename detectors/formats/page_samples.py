@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from functools import lru_cache
 from typing import Final
 
-_LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_LABEL: Final = re.compile(r'(?<!\w)(\w+)="((?:[^"\\]|\\.)*)"')
 _ESCAPE: Final = re.compile(r"\\(.)")
 
 

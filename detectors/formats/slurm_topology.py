@@ -27,7 +27,7 @@ from rankmend.printable import is_printable
 
 LINES_MAX: Final = 100_000
 # As s_p_parse_line of Slurm: blanks around the sign, and values in quotation marks.
-_PAIR: Final = re.compile(r'(\w+)\s*=\s*(?:"([^"]*)"|(\S+))', re.ASCII)
+_PAIR: Final = re.compile(r'(?<!\w)(\w+)\s*=\s*(?:"([^"]*)"|(\S+))', re.ASCII)
 _YAML: Final = re.compile(r"\s*(?:#[^\n]*\n\s*)*(?:---|-\s+topology\s*:)")
 # Sizes that Slurm plans with, and blocks that it makes of its own accord out of neighbours in the file: nothing that is there.
 _PLANNED: Final = frozenset({"blocksizes", "blocklevels", "aggregatedblock"})

@@ -18,6 +18,10 @@ class EventKind(Enum):
     SXID = "sxid"
     GPU_LOST = "gpu_lost"
     GSP = "gsp"
+    GSP_HEARTBEAT = "gsp_heartbeat"
+    NVLINK_DISCOVERY = "nvlink_discovery"
+    FABRIC_DOWN = "fabric_down"
+    FABRIC_MULTICAST = "fabric_multicast"
     GPU_INIT = "gpu_init"
     DRIVER_MISMATCH = "driver_mismatch"
     GPU_HUNG = "gpu_hung"
@@ -143,6 +147,12 @@ class Rule:
     sub_code: str = ""
     is_announcement: bool = False  # counts only if no detail of the same kind follows
     refine: Callable[[KernelEvent, re.Match[str]], KernelEvent | None] | None = None
+    needles: tuple[str, ...] = ()  # each text has one of them; where the literal is in most logs
+
+    @property
+    def sought(self) -> tuple[str, ...]:
+        """Return what a text must contain for the rule to mean it."""
+        return self.needles or (self.literal,)
 
     def match(self, text: str, *, is_whole: bool) -> re.Match[str] | None:
         """Return where the text has this form.
@@ -176,6 +186,7 @@ def rule(
     sub_code: str = "",
     is_announcement: bool = False,
     refine: Callable[[KernelEvent, re.Match[str]], KernelEvent | None] | None = None,
+    needles: tuple[str, ...] = (),
 ) -> Rule:
     whole = f"{_PREFIX}(?:{pattern})"
-    return Rule(literal, whole, kind, source, sub_code, is_announcement, refine)
+    return Rule(literal, whole, kind, source, sub_code, is_announcement, refine, needles)

@@ -5,11 +5,11 @@ sub-code, then without their device, so that no event goes uncounted.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from detectors.kernel.event import EventKind, KernelEvent
-from detectors.kernel.log import Record
+from detectors.kernel.log import LogWriter, Record
 from detectors.kernel.rules.matcher import Matcher
 
 GROUPS_MAX: Final = 512  # 8 GPUs with 60 kinds of trouble each; 1 KB a group
@@ -73,6 +73,7 @@ class _Tally:
 
 
 _MARK: Final = "NVRM: Xid ("
+_YEAR_S: Final = 366 * 86_400.0  # log.py counts in 2000, a leap year, where a log has no year
 
 
 class KernelLogState:
@@ -90,8 +91,10 @@ class KernelLogState:
         self.records, self.events = old.records, old.events
         self.untrusted = old.untrusted  # written by a process; otherwise they would be events
         self.overflowed = old.overflowed  # events counted without sub-code or device
-        self.dated = 0  # records with a time or a writer of their own
+        self.kind: LogWriter | None = None  # of the log, by its first record with a form of its own
         self.missed = 0  # records that name an XID in no known form
+        self.quoted = 0  # a container printed them: whether the kernel said so is not known
+        self._year_s, self._newest_yearless_s = 0.0, 0.0
         self._trusts_user = trusts_user
         self._groups_max = groups_max
         self._matcher = Matcher()
@@ -105,12 +108,16 @@ class KernelLogState:
     @property
     def is_no_log(self) -> bool:
         """Return whether nothing that was taken has the form of a kernel log."""
-        return self.records > 0 and not (self.dated or self.events or self.untrusted or self.missed)
+        is_judged = self.events or self.untrusted or self.missed
+        return self.records > 0 and self.kind is None and not is_judged
 
     def feed(self, record: Record) -> KernelEvent | None:
         """Count the record and return its event, if it can be believed."""
         self.records += 1
-        self.dated += record.is_dated
+        self.note_kind(record)
+        if record.source is LogWriter.CONTAINER and not self._trusts_user:
+            self.quoted += Matcher().match(record) is not None or _MARK in record.text
+            return None
         if record.is_from_user and not self._trusts_user:
             # its own matcher, so that a process's lines don't pair with the kernel's
             if Matcher().match(record) is not None:
@@ -118,10 +125,34 @@ class KernelLogState:
             return None
         event = self._matcher.match(record)
         if event is not None:
-            self._add(event)
+            self._add(event if record.has_year else self._in_its_year(event))
         elif _MARK in record.text:
             self.missed += 1
         return event
+
+    def note_kind(self, record: Record) -> None:
+        """Learn which program's log this is, which its first records show."""
+        if self.kind is None and record.is_dated and record.source is not LogWriter.CONTAINER:
+            self.kind = record.source
+
+    def skip(self, records: int) -> None:
+        """Count records that hold nothing which a rule looks for."""
+        self.records += records
+
+    def _in_its_year(self, event: KernelEvent) -> KernelEvent:
+        """Return the event on an axis that goes on at new year, which a log without years starts again.
+
+        The time from one event to the next is the shortest that the dates allow.
+        """
+        if event.at_s is None:
+            return event
+        at_s = event.at_s + self._year_s
+        if self._newest_yearless_s and at_s < self._newest_yearless_s - _YEAR_S / 2:
+            self._year_s += _YEAR_S
+        elif self._newest_yearless_s and at_s > self._newest_yearless_s + _YEAR_S / 2:
+            self._year_s -= _YEAR_S
+        self._newest_yearless_s = event.at_s + self._year_s
+        return replace(event, at_s=self._newest_yearless_s)
 
     def feed_all(self, records: Iterable[Record]) -> None:
         for record in records:

@@ -18,6 +18,11 @@ from detectors.kernel.event import CODE_MAX, EventKind, ManyEvents
 from rankmend.errors import ConfigError
 
 COLUMNS: Final = ("table", "code", "name", "severity", "action", "hardware", "source", "meaning")
+SOURCE_COLUMNS: Final = (
+    "document",
+    "says",
+    "differs",
+)  # of shipped tables; a site may leave them out
 ROWS_MAX: Final = 5_000
 ANY: Final = "*"  # the row for every code without its own
 _ASKS_DRIVER: Final = "XID_154_EVAL"  # NVIDIA's name for that resolution, in a row's source
@@ -42,6 +47,9 @@ class EventPolicy:
     source: str
     meaning: str
     asks_driver: bool = False  # NVIDIA's resolution is to follow XID 154, the driver's verdict
+    document: str = ""  # key of data/documents.toml, which has its title and edition
+    says: str = ""  # what that document says, in its own words or figures
+    differs: str = ""  # why this row says otherwise, on purpose
 
 
 PolicyTable = Mapping[tuple[EventTable, str], EventPolicy]
@@ -53,13 +61,13 @@ def parse_policy(text: str, origin: str) -> dict[tuple[EventTable, str], EventPo
     reader = csv.reader(text.splitlines(), strict=True)
     try:
         header = next(reader, [])
-        if tuple(header) != COLUMNS:
+        if tuple(header) not in (COLUMNS, COLUMNS + SOURCE_COLUMNS):
             raise ConfigError(f"{origin}: the first line is {header!r}, not {list(COLUMNS)!r}")
         for cells in reader:
             if not cells or cells[0].startswith("#"):
                 continue
             where = f"{origin}, line {reader.line_num}"
-            for key, policy in _parse_row(cells, where):
+            for key, policy in _parse_row(cells, header, where):
                 if key in rows:
                     raise ConfigError(f"{where}: {key[0].value} {key[1]} a second time")
                 rows[key] = policy
@@ -121,11 +129,13 @@ _KINDS: Final = frozenset(
 )
 
 
-def _parse_row(cells: list[str], where: str) -> list[tuple[tuple[EventTable, str], EventPolicy]]:
+def _parse_row(
+    cells: list[str], header: list[str], where: str
+) -> list[tuple[tuple[EventTable, str], EventPolicy]]:
     """Return the row under each of its codes: a unit of NVLink 5 can have several names."""
-    if len(cells) != len(COLUMNS):
-        raise ConfigError(f"{where}: {len(cells)} cells instead of {len(COLUMNS)}: {cells!r}")
-    row = dict(zip(COLUMNS, (cell.strip() for cell in cells), strict=True))
+    if len(cells) != len(header):
+        raise ConfigError(f"{where}: {len(cells)} cells instead of {len(header)}: {cells!r}")
+    row = dict(zip(header, (cell.strip() for cell in cells), strict=True))
     for column in ("name", "source", "meaning"):
         if not row[column]:
             raise ConfigError(f"{where}: no {column}")
@@ -141,6 +151,7 @@ def _parse_row(cells: list[str], where: str) -> list[tuple[tuple[EventTable, str
         source=row["source"],
         meaning=row["meaning"],
         asks_driver=_ASKS_DRIVER in row["source"],
+        **{column: row.get(column, "") for column in SOURCE_COLUMNS},
     )
     return [((table, code), policy) for code in codes]
 

@@ -5,10 +5,12 @@ A log is text from outside: it is bounded, parsed by patterns without nested rep
 raises. Any process may write to /dev/kmsg, so a record includes its writer.
 """
 
+import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from enum import Enum
 from typing import Final
 
 TEXT_CHARS_MAX: Final = 2_048  # PRINTK_MESSAGE_MAX in kernel/printk/internal.h
@@ -23,6 +25,14 @@ _FACILITIES: Final = (
 _LEVELS: Final = ("emerg", "alert", "crit", "err", "warn", "notice", "info", "debug")
 
 
+class LogWriter(Enum):
+    """Which program's log a record is from, by the form of its line."""
+
+    KERNEL = "kernel"
+    FABRIC_MANAGER = "fabric_manager"  # NVIDIA's, /var/log/fabricmanager.log
+    CONTAINER = "container"  # what a container printed, as its runtime keeps it
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """One message of a log."""
@@ -34,6 +44,8 @@ class Record:
     facility: int | None = None  # None: the log doesn't say
     seq: int | None = None  # only /dev/kmsg numbers its records
     fields: tuple[tuple[str, str], ...] = ()  # the dictionary: SUBSYSTEM, DEVICE
+    source: LogWriter = LogWriter.KERNEL
+    has_year: bool = True  # False: at_s is the time within a year that the log does not name
 
     @property
     def is_dated(self) -> bool:
@@ -95,10 +107,27 @@ _TAG: Final = re.compile(  # BusyBox has facility and level before the tag
     + r")\.\w{3,7} )?([\w./()@-]{1,128}?)(\[\d{1,10}\])?: ?"
 )
 _CRI: Final = re.compile(r" std(?:out|err) [FP] ")  # a container's log on its node
+_FABRIC: Final = re.compile(  # fabricmanager.log: [Jul 23 2024 07:53:55] [ERROR] [tid 841]
+    r"\["
+    + _MONTH
+    + r" {1,2}(\d{1,2}) (\d{4}) "
+    + _CLOCK
+    + r"\] \[(FATAL|CRITICAL|ERROR|WARNING|NOTICE|INFO|DEBUG)\d?\] ?(?:\[tid \d{1,10}\] ?)?"
+)
+_FABRIC_LEVELS: Final = {
+    **{"FATAL": 2, "CRITICAL": 2, "ERROR": 3, "WARNING": 4},
+    **{"NOTICE": 5, "INFO": 6, "DEBUG": 7},
+}
+# a program with its pid before the text, in lines whose time has another form or none
+_NO_CRASH: Final = r"\[\d{1,10}\]: (?!segfault at|unhandled exc)"  # in which the kernel names one
+_PROGRAM: Final = re.compile(r"(?:[^\s\[\]]{1,64} ){0,5}([\w./@-]{1,64})" + _NO_CRASH)
 _KERNELS: Final = frozenset({"kernel", "vmunix"})  # the second of syslog-ng's older settings
-_HOST_KERNEL: Final = re.compile(
-    r" [\w.%-]{1,255} (kernel): "
-)  # after journalctl's short-monotonic
+_QUOTED: Final = re.compile(  # torchrun's prefix of a rank, or the place in a program's source
+    r"\[[A-Za-z_]{1,32}\d{1,6}\]:|.{0,80}?\b[\w/-]{1,64}\.(?:py|go|cc|cpp|rs|java):\d{1,6}\b"
+)
+_HOST_TAG: Final = re.compile(  # after journalctl's short-monotonic
+    r" [\w.%-]{1,255} (?:(kernel): |([\w./@-]{1,128})" + _NO_CRASH + ")"
+)
 # RFC 5424 behind its time: host, program, its pid, kind, structured data
 _RFC5424: Final = re.compile(
     r" [\w.:%-]{1,255} ([\w./()@-]{1,128}) [\w-]{1,128} [\w-]{1,32} "
@@ -126,17 +155,21 @@ def parse_kmsg(raw: str) -> Record | None:
     )
 
 
-def parse_line(line: str) -> Record:
+def parse_line(line: str) -> Record:  # noqa: PLR0912 - one branch for each part of a line
     """Return one line of a log as a record; a line in no known form is all text.
 
     Knows /dev/kmsg, dmesg with -r, -x, -T, -d, -e, -L, --time-format=iso, caller ids and without
     times, journalctl's short forms, and syslog files (RFC 3164 and 5424).
     """
+    if line.startswith("{") and (record := _json_record(line)) is not None:
+        return record
     line = line[: 2 * TEXT_CHARS_MAX].rstrip("\r\n").removeprefix(_BYTE_ORDER_MARK)
     if "\x1b" in line:
         line = _COLOUR.sub("", line)
     if line[:1].isdigit() and (record := parse_kmsg(line)) is not None:
         return record
+    if line.startswith("[") and (match := _FABRIC.match(line)):
+        return _fabric_record(line, match)
     place, level, facility = 0, None, None
     if match := _PRIORITY.match(line):
         place, level, facility = match.end(), int(match[1]) & 7, int(match[1]) >> 3
@@ -147,12 +180,21 @@ def parse_line(line: str) -> Record:
         level, facility = _LEVELS.index(match[2]), _FACILITIES.index(match[1])
     stamped = _stamp_at(line, place)
     if stamped is None:
+        if facility is None and (match := _PROGRAM.match(line, place)):
+            facility = _facility_of(match[1], None)
+        elif facility is None and _QUOTED.match(line, place):
+            facility = USER
         return Record(line[place:][:TEXT_CHARS_MAX], level=level, facility=facility)
     end, at_s, is_syslog = stamped
+    short = _SHORT.match(line, place)
+    is_yearless = short is not None and short[7] is None
     stamp = line[place:end].strip("[] ")
+    source = LogWriter.KERNEL
     if match := _CRI.match(line, end):
         inner = _SINCE_BOOT.match(line, match.end())
         end, is_syslog = (inner or match).end(), False
+        if inner is None:  # dmesg's own time would be there if a container had copied the log
+            source = LogWriter.CONTAINER
     if line[end : end + 1] in ("[", " ") and (match := _CALLER.match(line, end)):
         end = match.end()
     tag, tag_end = _tag_at(line, end, is_syslog)
@@ -162,7 +204,60 @@ def parse_line(line: str) -> Record:
         if facility == KERN and (match := _INNER.match(line, end)):
             end = match.end()  # rsyslog keeps the kernel's own time behind its own
     text = line[end:].removeprefix(" ")[:TEXT_CHARS_MAX]
-    return Record(text, at_s=at_s, stamp=stamp, level=level, facility=facility)
+    return Record(
+        text,
+        at_s=at_s,
+        stamp=stamp,
+        level=level,
+        facility=facility,
+        source=source,
+        has_year=not (is_yearless and at_s is not None),
+    )
+
+
+def _fabric_record(line: str, match: re.Match[str]) -> Record:
+    """Return a line of the fabric manager's own log; its clock is the node's, with a year."""
+    month, day, year, *clock, level = match.groups()
+    at_s = _seconds(year, _MONTHS.index(month) + 1, day, tuple(clock))
+    return Record(
+        line[match.end() :][:TEXT_CHARS_MAX],
+        at_s=at_s,
+        stamp=line[1 : match.start(4)].rstrip() + " " + ":".join(clock[:3]),
+        level=_FABRIC_LEVELS[level],
+        source=LogWriter.FABRIC_MANAGER,
+    )
+
+
+def _json_record(line: str) -> Record | None:
+    """Return a line of ``journalctl -o json`` or of a container's JSON log, or None.
+
+    journald knows the writer: _TRANSPORT is `kernel` for the kernel's own lines only. Docker keeps a
+    container's output as log, stream and time.
+    """
+    try:
+        fields = json.loads(line.rstrip("\r\n ,"))
+    except (ValueError, RecursionError):  # also one that was cut
+        return None
+    if not isinstance(fields, dict):
+        return None
+    if isinstance(text := fields.get("msg"), str) and "pri" in fields:  # dmesg -J
+        return Record(text[:TEXT_CHARS_MAX], facility=KERN)
+    if isinstance(text := fields.get("log"), str) and "stream" in fields:
+        stamp = str(fields.get("time", ""))[:64]
+        return Record(text.rstrip("\n")[:TEXT_CHARS_MAX], stamp=stamp, source=LogWriter.CONTAINER)
+    if not isinstance(
+        text := fields.get("MESSAGE"), str
+    ):  # a log shipper's: who wrote it is not known
+        return Record(line[:TEXT_CHARS_MAX], source=LogWriter.CONTAINER)
+    writer = fields.get("_TRANSPORT") or fields.get("SYSLOG_IDENTIFIER")
+    stamp = str(fields.get("__REALTIME_TIMESTAMP", ""))[:20]
+    at_s = int(stamp) / 1e6 if stamp.isascii() and stamp.isdigit() else None
+    return Record(
+        text[:TEXT_CHARS_MAX],
+        at_s=at_s,
+        stamp="" if at_s is None else f"{at_s:.6f}",
+        facility=KERN if writer == "kernel" else USER,
+    )
 
 
 def parse_log(lines: Iterable[str]) -> Iterator[Record]:
@@ -240,8 +335,8 @@ def _stamp_at(  # noqa: PLR0911 - one return for each form
 def _tag_at(line: str, place: int, is_syslog: bool) -> tuple[str, int]:
     """Return the program that wrote a line, "" if none is named, and where its name ends."""
     if not is_syslog:
-        match = _HOST_KERNEL.match(line, place)
-        return (match[1], match.end()) if match else ("", place)
+        match = _HOST_TAG.match(line, place)
+        return (match[1] or match[2], match.end()) if match else ("", place)
     if match := _RFC5424.match(line, place):
         return match[1], match.end()
     match = _TAG.match(line, place)

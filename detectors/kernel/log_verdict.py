@@ -48,6 +48,13 @@ _LINK_UPS: Final = {
     EventKind.LINK_DOWN: EventKind.LINK_UP,
     EventKind.SLOT_LINK_DOWN: EventKind.SLOT_LINK_UP,
 }
+# Lines that name no address, and the XIDs of the GPU that they are about.
+_GSP_XIDS: Final = frozenset({8, 62, 79, 109, 119, 120, 143, 154})
+_WITHOUT_ADDRESS: Final = {
+    EventKind.GPU_LOST: frozenset({79}),
+    EventKind.GSP: _GSP_XIDS,
+    EventKind.GSP_HEARTBEAT: _GSP_XIDS,
+}
 _NIC_STUMBLES: Final = frozenset({EventKind.NIC_HUNG, EventKind.NIC_RESET})
 
 
@@ -71,7 +78,9 @@ def judge_xids(
     groups: Iterable[EventGroup], policy: PolicyTable, now_s: float | None = None
 ) -> tuple[KernelFinding, ...]:
     """Return the findings about GPUs and NVSwitches only."""
-    mine = frozenset({EventKind.XID, EventKind.SXID, EventKind.GPU_LOST, EventKind.GSP})
+    mine = frozenset(
+        {EventKind.XID, EventKind.SXID, EventKind.GPU_LOST, EventKind.GSP, EventKind.GSP_HEARTBEAT}
+    )
     return judge((group for group in groups if group.kind in mine), policy, now_s)
 
 
@@ -89,7 +98,7 @@ def _judge_case(
     if case.finding.kind is EventKind.XID:
         case = _by_company(case, beside, cases, now_s)
         return _by_driver(case, beside, policy)
-    return _by_many(_by_others(case, beside), policy, now_s)
+    return _by_many(_by_others(case, beside, cases), policy, now_s)
 
 
 def _by_words(case: LogCase) -> LogCase:
@@ -190,10 +199,20 @@ def _by_driver(case: LogCase, beside: Sequence[LogCase], policy: PolicyTable) ->
     return case
 
 
-def _by_others(case: LogCase, beside: Sequence[LogCase]) -> LogCase:
+def _by_others(case: LogCase, beside: Sequence[LogCase], cases: Sequence[LogCase]) -> LogCase:
     """Judge events other than XIDs by what else happened on the device."""
     finding = case.finding
     codes = {other.code for other in beside} - {None}
+    if finding.kind in _WITHOUT_ADDRESS and not finding.device:
+        # the line names its GPU by the driver's own number, or not at all
+        near = {
+            (other.code, other.finding.device)
+            for other in cases
+            if other.code in _WITHOUT_ADDRESS[finding.kind] and _is_near(case, other)
+        }
+        if near:
+            reason = f"reported as XID {_text({code for code, _device in near})}: see that finding"
+            return _with(case, Severity.INFO, Action.NONE, reason)
     if finding.kind is EventKind.GPU_LOST and 79 in codes:
         return _with(case, Severity.INFO, Action.NONE, "reported as XID 79: see that finding")
     if finding.kind is EventKind.GSP and codes & {119, 120}:
@@ -252,6 +271,11 @@ def _is_beside(case: LogCase, other: LogCase) -> bool:
         return False
     if case.finding.kind in _LINK_UPS or other.code in (154, 162):
         return True  # these hold until the next message, however late
+    return _is_near(case, other)
+
+
+def _is_near(case: LogCase, other: LogCase) -> bool:
+    """Return whether both happened together, or the log has no times."""
     ours = [burst for group in case.groups for burst in group.bursts]
     theirs = [burst for group in other.groups for burst in group.bursts]
     if not ours or not theirs:

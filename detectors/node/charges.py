@@ -121,7 +121,7 @@ CHARGES: Final[Mapping[ChargeKind, ChargeRow]] = {
         _COMPARED, "a crash is the process's own, unless the kernel names a device's library", "signal(7)"
     ),
     ChargeKind.GPU_PROGRAM: ChargeRow(
-        _COMPARED, "code or silicon: a program on the GPU went wrong", "NVIDIA's XID catalogue: 13, 31"
+        _COMPARED, "code, a setting or silicon: a program on the GPU went wrong, or no GPU was there for it", "NVIDIA's XID catalogue: 13, 31; cudaError 46, 100, 999"
     ),
     ChargeKind.PROGRAM: ChargeRow(_COMPARED, "an error of code or data, from one job", _NSDI),
     ChargeKind.SERVICE: ChargeRow(
@@ -173,6 +173,7 @@ _BY_SYMPTOM: Final[Mapping[SymptomKind, ChargeKind]] = {
     SymptomKind.HOST: ChargeKind.HOST,
     SymptomKind.ALERT: ChargeKind.ALERT,
     SymptomKind.PERSON: ChargeKind.PERSON,
+    SymptomKind.GROWTH: ChargeKind.PERSON,
     SymptomKind.DRY_RUN: ChargeKind.PERSON,
 }  # fmt: skip
 # Errors that say nothing without what they say: an exit code, a wrong call. Two scripts that have one on a node are chance.
@@ -196,6 +197,9 @@ class Beside:
     has_alert: bool = False  # of a device, the kernel or the host: it asks for more than a restart
     is_proved: bool = False  # dumps or stacks name its ranks
     crash_library: str = ""  # in which a rank crashed, by the kernel's line; empty: not known
+    is_own_word: bool = (
+        True  # a device error: the device, its link or its driver reports its own fault
+    )
 
 
 NOTHING_BESIDE: Final = Beside()
@@ -204,8 +208,10 @@ NOTHING_BESIDE: Final = Beside()
 def weigh(finding: Finding, nodes: Collection[str], beside: Beside = NOTHING_BESIDE) -> ChargeKind:
     """Return what a finding shows of the node that it names; ``nodes``: those of its ranks."""
     kind = _kind_of(finding)
-    if finding.is_persons or finding.blame is Blame.USER:
+    if finding.is_planned or finding.blame is Blame.USER:
         return ChargeKind.PERSON
+    if kind is ChargeKind.DEVICE and not beside.is_own_word:
+        kind = ChargeKind.GPU_PROGRAM
     if kind is ChargeKind.CRASHED and is_of_device(beside.crash_library):
         kind = ChargeKind.DEVICE_CRASH
     if kind is ChargeKind.HANG_SEEN and beside.is_proved:

@@ -83,6 +83,9 @@ class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     flap_window_s: float = 3_600.0
     reboots_max: int | None = None
     overrules: bool = False  # the driver's own verdict: its action wins on this device
+    document: str = ""  # key of data/documents.toml
+    says: str = ""  # what that document says, in figures
+    differs: str = ""  # why this row says otherwise, on purpose
     enabled: bool = True
 
 

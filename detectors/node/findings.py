@@ -94,6 +94,8 @@ def _dated(subject: HeldFinding, now_s: float, unix_s: float) -> HeldFinding:
 def list_findings(state: NodeState, snapshot: Snapshot, now_s: float) -> tuple[NodeFinding, ...]:
     """Return the active findings, the worst first."""
     active = {key: subject for key, subject in state.held.items() if subject.track.is_active}
+    if not active:
+        return ()
     verdicts = {
         uuid_of(subject.seen.labels): subject.seen
         for subject in active.values()
@@ -189,8 +191,11 @@ def restore(state: NodeState, shift_s: float, *, is_new_boot: bool) -> NodeState
 
 def blocked_checks(state: NodeState, checks: Iterable[Check], snapshot: Snapshot) -> list[str]:
     """Return the checks that can't run because their collector is silent."""
-    return [
-        check.name
-        for check in checks
-        if any(state.collectors.get(metric) in snapshot.silent for metric in check.metrics)
-    ]
+    if not snapshot.silent:
+        return []
+    silent = {
+        metric for metric, collector in state.collectors.items() if collector in snapshot.silent
+    }
+    return (
+        [check.name for check in checks if not silent.isdisjoint(check.metrics)] if silent else []
+    )

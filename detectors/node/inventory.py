@@ -22,6 +22,9 @@ class DeviceKind(Enum):
     DISK = "disk"
     DIMM = "dimm"
 
+    # by identity, as members are equal: Enum hashes the name in Python, thousands of times a look
+    __hash__ = object.__hash__
+
 
 class DeviceStanding(Enum):
     """The state of a known device; the values are those of the metric."""

@@ -31,6 +31,7 @@ COLLECTOR: Final = "kernel_log"
 _K = EventKind
 _GPU_KINDS: Final = frozenset(
     {
+        *(_K.GSP_HEARTBEAT, _K.NVLINK_DISCOVERY, _K.FABRIC_DOWN, _K.FABRIC_MULTICAST),
         *(_K.XID, _K.GPU_LOST, _K.GSP, _K.GPU_INIT, _K.GPU_HUNG, _K.GPU_PAGE_FAULT, _K.GPU_RESET),
         *(_K.GPU_RESET_FAILED, _K.GPU_MEMORY_CORRECTED, _K.GPU_MEMORY_DEFERRED),
         *(_K.GPU_MEMORY_UNCORRECTED, _K.GPU_WORN_OUT, _K.GPU_OVERHEATED),
@@ -130,7 +131,11 @@ def kernel_observations(
     collector: str = COLLECTOR,
 ) -> Iterator[CheckLook]:
     """Return one look at each of the kernel log's findings, new or held."""
-    gpus = {**_gpus_held(state), **_gpus_by_address(snapshot)}
+    findings = tuple(findings)
+    if not findings:
+        return
+    is_about_gpu = any(finding.kind in _GPU_KINDS for finding in findings)
+    gpus = {**_gpus_held(state), **_gpus_by_address(snapshot)} if is_about_gpu else {}
     for finding in findings:
         labels = _labels(finding, gpus)
         check = check_name(finding)

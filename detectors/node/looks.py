@@ -1,8 +1,9 @@
 """Each check of the policy table applied to the newest answers of the collectors."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import Final, NamedTuple
 
@@ -68,59 +69,87 @@ class _Judged(NamedTuple):  # thousands a second: four times cheaper to make tha
 _Read = tuple[tuple[str, int] | None, ...]  # per metric that a check reads: collector, revision
 
 
-StillByCheck = dict[str, _Read]
+@dataclass(slots=True)
+class StandingChecks:
+    """Which checks need no look until something that they read changes. Kept between looks with one state and one table."""
+
+    read: dict[str, _Read] = field(
+        default_factory=dict
+    )  # by healthy check: what it read; by one without a reading: nothing
+    number: int | None = None  # of the newest snapshot
+    readers: dict[str, list[str]] = field(default_factory=dict)  # by metric: the checks
+
+    def changed_by(self, snapshot: Snapshot, checks: Iterable[Check]) -> AbstractSet[str] | None:
+        """Return the checks that read something else than at the last look, or None where that is not known."""
+        before, self.number = self.number, snapshot.number
+        if not self.readers:
+            for check in checks:
+                for metric in check.metrics:
+                    self.readers.setdefault(metric, []).append(check.name)
+        if before is None or snapshot.number != before + 1:
+            return None
+        readers = self.readers
+        return {name for metric in snapshot.changed for name in readers.get(metric, ())}
 
 
 def observe(
     state: NodeState,
-    checks: Iterable[Check],
+    checks: Sequence[Check],
     snapshot: Snapshot,
-    still: StillByCheck | None = None,
+    still: StandingChecks | None = None,
 ) -> tuple[NodeState, list[CheckLook]]:
     """Return the looks from new answers: every bad one, and good ones of subjects that are held.
 
-    The caller keeps ``still`` between looks with one state and one table: what each healthy check
-    read. As long as those revisions stay the same, the check is still healthy and is skipped.
+    As long as a healthy check that can't turn bad with time reads the same revisions, it is still healthy
+    and is skipped.
     """
-    still = {} if still is None else still
+    still = StandingChecks() if still is None else still
+    changed, standing = still.changed_by(snapshot, checks), still.read
     growths, looked_at_s = dict(state.growths), dict(state.looked_at_s)
     collectors = dict(state.collectors)
     held_checks = {subject.seen.check for subject in state.held.values()}
     join = _Join(snapshot)
     observations: list[CheckLook] = []
+    readings = snapshot.readings
     for check in checks:
-        reading = snapshot.readings.get(check.metric)
+        name = check.name
+        if changed is not None and name in standing and name not in changed:
+            continue  # as most, in most seconds
+        reading = readings.get(check.metric)
         if reading is None:
+            standing.setdefault(name, ())
             continue
-        collectors[check.metric] = reading.collector
-        if reading.at_s <= looked_at_s.get(check.name, -math.inf):
+        at_s = reading.at_s
+        if at_s <= looked_at_s.get(name, -math.inf):
+            standing.pop(name, None)  # its limit has changed: look at its next answer
             continue  # an answer already seen
-        looked_at_s[check.name] = reading.at_s
-        is_held = check.name in held_checks
-        may_stand_still = not is_held and _may_stand_still(check)
-        read = _read_by(check, snapshot) if may_stand_still else ()
-        before = still.pop(check.name, ())
-        if read and read == before:
-            still[check.name] = before
+        looked_at_s[name] = at_s
+        collectors[check.metric] = reading.collector
+        is_held = name in held_checks
+        may_stand_still = check.may_stand_still and not is_held
+        read = _read_by(check, readings) if may_stand_still else ()
+        if read and read == standing.get(name):
             continue
+        standing.pop(name, None)
         if not is_held and _is_plainly_well(check, reading.series):
-            still[check.name] = read
+            if read:
+                standing[name] = read
             continue
         judged = [
             verdict
             for series in reading.series
-            if _is_meant(check, series.labels)
+            if check.means(series.labels)
             and (verdict := _judge_series(check, series, reading.at_s, growths, join)) is not None
         ]
         if not is_held and not any(verdict.is_bad for verdict in judged):
             is_value = check.condition.measure is Measure.VALUE
-            if may_stand_still and (is_value or not any(verdict.value for verdict in judged)):
-                still[check.name] = read
+            if read and (is_value or not any(verdict.value for verdict in judged)):
+                standing[name] = read
             continue  # healthy, as nearly always
         observations += _looks_at_subjects(check, judged, reading, state)
     if len(growths) > GROWTHS_MAX:  # series come and go: forget the oldest
         growths = dict(list(growths.items())[-GROWTHS_MAX:])
-        still.clear()
+        standing.clear()
     state = replace(state, growths=growths, looked_at_s=looked_at_s, collectors=collectors)
     return state, observations
 
@@ -138,19 +167,11 @@ def _looks_at_subjects(
             yield _observation(check, labels, members, reading, is_bad=is_bad)
 
 
-def _may_stand_still(check: Check) -> bool:
-    """Return whether this check can't turn bad with time alone.
-
-    Where it goes by growth: none in the window stays none, and nothing else is compared.
-    """
-    return check.condition.measure is Measure.VALUE or len(check.metrics) == 1
-
-
-def _read_by(check: Check, snapshot: Snapshot) -> _Read:
+def _read_by(check: Check, readings: Mapping[str, MetricAnswer]) -> _Read:
     """Return what a check reads, or nothing where a revision is not known."""
     read: list[tuple[str, int] | None] = []
     for metric in check.metrics:
-        answer = snapshot.readings.get(metric)
+        answer = readings.get(metric)
         if answer is None:
             read.append(None)
         elif answer.revision is None:
@@ -168,14 +189,6 @@ def _is_plainly_well(check: Check, series: Sequence[Series]) -> bool:
     limit, holds = condition.limit, condition.comparison.holds
     values = [one.value for one in series]
     return not isinstance(limit, str) and not any(map(holds, values, repeat(limit)))
-
-
-def _is_meant(check: Check, labels: Labels) -> bool:
-    for label, pattern in check.where:
-        for name, value in labels:
-            if name == label and pattern.fullmatch(value) is None:
-                return False
-    return True
 
 
 def _group(by: tuple[str, ...], labels: Labels) -> Labels:

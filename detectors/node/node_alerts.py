@@ -2,8 +2,18 @@
 
 import re
 from functools import lru_cache
+from typing import Final
 
 from detectors.node.node_state import NodeFinding, uuid_of
+
+RULE_NAME: Final = (
+    "RankmendFinding"  # Prometheus' one rule for all findings; its label `check` says which
+)
+
+
+def own_name(alertname: str, check: str) -> str:
+    """Return the name under which the agent itself sends this alert, whichever way it came."""
+    return alert_name(check) if alertname == RULE_NAME and check else alertname
 
 
 @lru_cache(maxsize=1_024)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from detectors.finding import Action, Severity
 from detectors.kernel.log_cases import KernelAccount
@@ -28,8 +28,7 @@ class Series(Protocol):
     def labels(self) -> Labels: ...
 
 
-@dataclass(frozen=True, slots=True)
-class MetricAnswer:
+class MetricAnswer(NamedTuple):  # hundreds a second: four times cheaper to make than a dataclass
     """All series of one metric in the newest answer of its collector."""
 
     collector: str
@@ -46,6 +45,8 @@ class Snapshot:
     silent: AbstractSet[str] = (
         frozenset()
     )  # collectors that are broken, stale or have not answered yet
+    number: int | None = None  # consecutive for one reader; None: not known what has changed
+    changed: AbstractSet[str] = frozenset()  # metrics that are not as in the snapshot before
 
 
 @dataclass(frozen=True, slots=True)

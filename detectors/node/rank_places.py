@@ -1,6 +1,7 @@
 """Which ranks run on which device of this node."""
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Final
 
 from detectors.node.checks import Component
@@ -15,6 +16,7 @@ class RankPlaces:
     """Which ranks use which device of this node."""
 
     def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
         self._all = tuple(sorted(set(_ranks(snapshot, RANK_INFO)), key=_rank_order))
         self._by_uuid: dict[str, list[HitRank]] = {}
         self._by_address: dict[str, list[HitRank]] = {}
@@ -24,7 +26,10 @@ class RankPlaces:
             rank = HitRank(own["job_id"], int(own["rank"]))
             self._by_uuid.setdefault(own["uuid"], []).append(rank)
             self._by_address.setdefault(pci_address(own["pci_bus_id"]), []).append(rank)
-        self._near_nic = _gpus_near(snapshot)
+
+    @cached_property
+    def _near_nic(self) -> dict[str, list[str]]:
+        return _gpus_near(self._snapshot)  # only where a NIC has a finding
 
     def hit_by(self, seen: CheckLook) -> tuple[HitRank, ...]:
         """Return the ranks on the device; all ranks of the node if all share the device."""

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Final, TypeAlias
 
 from detectors.network_topology import (
+    GpuChassis,
     HangsOn,
     LayoutNic,
     NetworkTopology,
@@ -33,6 +34,7 @@ class SharedKind(Enum):
     BLOCK = "block"  # of Slurm's topology/block: nodes that the site calls near each other
     LEAF = "leaf switch"
     SWITCH = "switch"  # above the leaves
+    CHASSIS = "chassis"  # of GPUs: the trays of an NVL72 are nodes of one
     RACK = "rack"
     POWER_FEED = "power feed"
     COOLANT_LOOP = "coolant loop"
@@ -191,14 +193,21 @@ def find_parts(topology: NetworkTopology) -> FleetParts:
         part = HungPart(FleetPart(SharedKind.BLOCK, block.name))
         for node in dict.fromkeys(block.nodes):
             in_block.setdefault(node, []).append(part)
+    at_site = {node: _site_parts(edges, above_rack) for node, edges in of_node.items()}
+    in_chassis: dict[str, list[HungPart]] = {}
+    for chassis in _own_chassis(topology.chassis, at_site):
+        part = HungPart(FleetPart(SharedKind.CHASSIS, chassis.name))
+        for node in dict.fromkeys(chassis.nodes):
+            in_chassis.setdefault(node, []).append(part)
     return FleetParts(
         {
             node: (
                 *in_block.get(node, ()),
                 *network.get(node, ()),
-                *_site_parts(of_node.get(node, []), above_rack),
+                *in_chassis.get(node, ()),
+                *at_site.get(node, ()),
             )
-            for node in dict.fromkeys((*network, *in_block))
+            for node in dict.fromkeys((*network, *in_block, *in_chassis))
         },
         layouts={node: layout for layout in topology.layouts for node in layout.nodes},
     )
@@ -242,6 +251,19 @@ def _own_blocks(
         shared = set.intersection(*(parts_of.get(node, set()) for node in nodes)) if nodes else ()
         if not any(below[part] == len(nodes) for part in shared):
             yield block
+
+
+def _own_chassis(
+    chassis: Sequence[GpuChassis], at_site: Mapping[str, Sequence[HungPart]]
+) -> Iterator[GpuChassis]:
+    """Yield the chassis that are no other name of a rack in the site's file: a rack with the same nodes."""
+    racks: dict[str, set[str]] = {}
+    for node, hung in at_site.items():
+        for one in hung:
+            if one.part.kind is SharedKind.RACK:
+                racks.setdefault(one.part.name, set()).add(node)
+    known = {frozenset(nodes) for nodes in racks.values()}
+    return (one for one in chassis if frozenset(one.nodes) not in known)
 
 
 class _Switches:

@@ -41,6 +41,7 @@ class ToldGpu:
     clique: tuple[str, str] | None = None
     peers: Mapping[str, int] = field(default_factory=dict)  # NVLinks to other GPUs, by bus id
     nvswitch_links: int = 0
+    chassis: str = ""  # serial number of the chassis it sits in; "": the driver names none
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,9 @@
-"""Which nodes are one NVLink domain: those whose GPUs have joined the same clique of the same cluster. Pure.
+"""Which nodes are one NVLink domain, and which sit in one chassis. Pure.
 
-Source: nvmlGpuFabricInfoV_t in nvml.h. A cluster of zeros is that of a node with NVSwitches of its own, whose links lead to no other node.
+A domain: nodes whose GPUs have joined the same clique of the same cluster. Source: nvmlGpuFabricInfoV_t in nvml.h. A cluster of zeros is that of a node with NVSwitches of
+its own, whose links lead to no other node.
+
+A chassis: nodes whose GPUs name the same serial number of their chassis, which GB200 NVL72 and newer do. Source: nvmlPlatformInfo_v2_t in nvml.h.
 """
 
 from collections import Counter
@@ -8,13 +11,23 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from detectors.network_topology import CONFIDENCE, EdgeOrigin, NetworkTopology, NvlinkDomain
+from detectors.network_topology import (
+    CONFIDENCE,
+    EdgeOrigin,
+    GpuChassis,
+    NetworkTopology,
+    NvlinkDomain,
+)
 from detectors.parts.node_facts import NodeFacts
 from detectors.wording import counted, names_in_words
 
 # As of ports of a leaf switch that are of one rail (detectors.parts.rails).
 _STRAY_SHARE: Final = 0.75
 _STRAY_AMONG_MIN: Final = 4
+# What firmware writes where a field of the board was never filled (dmidecode prints the same words).
+_NO_SERIAL: Final = frozenset(
+    {"N/A", "NA", "NONE", "NULL", "UNKNOWN", "NOT SPECIFIED", "DEFAULT STRING", "TBD"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +39,17 @@ class SplitNode:
 
     def in_words(self) -> str:
         return f"{self.node}: its GPUs are in several NVLink domains: {names_in_words(list(self.domains))}"
+
+
+@dataclass(frozen=True, slots=True)
+class ScatteredNode:
+    """A node whose GPUs name different chassis: it is counted in none."""
+
+    node: str
+    chassis: tuple[str, ...]
+
+    def in_words(self) -> str:
+        return f"{self.node}: its GPUs name several chassis: {names_in_words(list(self.chassis))}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +108,39 @@ def find_domains(
         for name, own in sorted(members.items())
     ]
     return tuple(domains), tuple(split)
+
+
+def find_chassis(
+    nodes: Iterable[NodeFacts],
+) -> tuple[tuple[GpuChassis, ...], tuple[ScatteredNode, ...]]:
+    """Return the chassis, less certain the more of their GPUs name none, and the nodes whose GPUs name several."""
+    members: dict[str, list[str]] = {}
+    named: Counter[str] = Counter()  # GPUs, by chassis
+    all_gpus: Counter[str] = Counter()
+    scattered = []
+    for node in nodes:
+        serials = [gpu.chassis for gpu in node.gpus if is_serial(gpu.chassis)]
+        names = tuple(sorted(set(serials)))
+        if len(names) > 1:
+            scattered.append(ScatteredNode(node.node, names))
+        elif names:
+            members.setdefault(names[0], []).append(node.node)
+            named[names[0]] += len(serials)
+            all_gpus[names[0]] += len(node.gpus)
+    chassis = [
+        GpuChassis(
+            name,
+            tuple(sorted(own)),
+            round(CONFIDENCE[EdgeOrigin.NVML] * named[name] / all_gpus[name], 2),
+        )
+        for name, own in sorted(members.items())
+    ]
+    return tuple(chassis), tuple(scattered)
+
+
+def is_serial(text: str) -> bool:
+    """Return whether this is a serial number. Boards whose maker wrote none print a word, or one character all along: 0000000."""
+    return len(set(text)) > 1 and text.upper() not in _NO_SERIAL
 
 
 def domain_name(cluster: str, clique: str) -> str:

@@ -15,7 +15,7 @@ class SharedSymptom(Enum):
     HEAT_OR_POWER = "heat or power"
 
 
-_HOUSE: Final = frozenset({SharedKind.NODE, SharedKind.RACK})
+_HOUSE: Final = frozenset({SharedKind.NODE, SharedKind.CHASSIS, SharedKind.RACK})
 
 CAUSES_OF: Final[Mapping[SharedSymptom, frozenset[SharedKind] | None]] = {
     SharedSymptom.ANYTHING: None,

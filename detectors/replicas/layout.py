@@ -49,6 +49,12 @@ class ParallelLayout:
             raise ConfigError(f"parallel sizes {self} don't fit: ep doesn't divide dp={data}")
         return Sizes(tensor=self.tp, context=self.cp, data=data, pipeline=self.pp, expert=self.ep)
 
+    def fits(self, ranks: int) -> bool:
+        """Return whether a job of so many ranks can have these sizes."""
+        others = self.tp * self.cp * self.pp
+        data = ranks // others if self.dp is None else self.dp
+        return others * data == ranks and data % self.ep == 0
+
     def replicas(self, ranks: int) -> tuple[tuple[int, ...], ...]:
         """Return which ranks, two or more, hold the same parameters; none where the sizes don't fit."""
         try:

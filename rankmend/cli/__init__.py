@@ -15,7 +15,7 @@ from rankmend.version import RANKMEND_VERSION
 
 _NO_MORE_FITS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
-_COMMANDS = {
+COMMANDS = {
     "run": ("rankmend.cli.run", "run", "Start, watch and recover the ranks of a job."),
     "controller": (
         "rankmend.cli.controller",
@@ -45,6 +45,7 @@ _COMMANDS = {
         "report",
         "Show where the time of jobs went: goodput, MTTR, lost GPU-hours.",
     ),
+    "logs": ("rankmend.cli.logs", "logs", "Show what the ranks of a job wrote."),
     "why": ("rankmend.cli.incidents", "why", "Explain why rankmend acted as it did."),
     "approve": ("rankmend.cli.approve", "approve", "Approve a pending plan."),
     "reject": ("rankmend.cli.approve", "reject", "Reject a pending plan."),
@@ -103,7 +104,7 @@ _COMMANDS = {
     "diagnose": (
         "rankmend.cli.diagnose",
         "diagnose",
-        "Find the hung or slow rank in recordings of a job.",
+        "Find the failed, hung or slow rank in logs and recordings of a job.",
     ),
     "simulate": (
         "rankmend.cli.simulate",
@@ -140,6 +141,25 @@ _COMMANDS = {
     "completion": ("rankmend.cli.completion", "completion", "Print a shell's completion script."),
 }
 
+GROUPS: Final = {
+    "Start a job": ("run", "watch"),
+    "Look": (
+        *("status", "incidents", "why", "logs", "report", "checkpoints", "console", "bundle"),
+        "diagnose",
+    ),
+    "Act": (
+        *("stop", "restart", "plan", "approve", "reject", "cancel", "acknowledge", "pause"),
+        *("resume", "reset-budgets"),
+    ),
+    "Node": (
+        *("agent", "check", "preflight", "doctor", "cleanup", "agent-helper", "agent-kubernetes"),
+    ),
+    "Cluster": ("controller", "drain", "confirm-gone", "maintenance", "slurm", "kubernetes"),
+    "Test": ("drill", "inject", "fabric", "simulate"),
+    "Shell": ("completion",),
+}
+"""Headings of `rankmend --help`, and the commands below each."""
+
 
 def _print_version(ctx: click.Context, _parameter: click.Parameter, is_asked: bool) -> None:
     if not is_asked or ctx.resilient_parsing:
@@ -152,14 +172,14 @@ class _LazyGroup(SuggestingGroup):
     """Imports a sub-command's module when it is called, so that `--help` stays fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
+        if cmd_name not in COMMANDS:
             return None
         from importlib import import_module
 
-        module, attribute, _help = _COMMANDS[cmd_name]
+        module, attribute, _help = COMMANDS[cmd_name]
         command = getattr(import_module(module), attribute)
         assert isinstance(command, click.Command)
         return command
@@ -178,9 +198,9 @@ class _LazyGroup(SuggestingGroup):
             raise failure(text) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        rows = [(name, help_text) for name, (_module, _name, help_text) in _COMMANDS.items()]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+        for heading, names in GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name, COMMANDS[name][2]) for name in names])
 
 
 @click.group(

@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from rankmend.cli.options import examples
 from rankmend.cli.output import echo, echo_exact, failure
+from rankmend.cli.units import DURATION, DurationBetween
 
 if TYPE_CHECKING:
     from rankmend.signals import SignalInbox
@@ -30,8 +32,7 @@ if TYPE_CHECKING:
 @click.option(
     "--interval",
     "interval_s",
-    type=float,
-    metavar="SECONDS",
+    type=DURATION,
     help="Run every collector this often.",
 )
 @click.option(
@@ -105,6 +106,8 @@ def _run(
     logs.configure(is_daemon=not once)
     try:
         config = read_config()
+        if config.log_format is configuration.LogFormat.JSON:
+            logs.use(logs.LogShape.JSON)
         if once:
             echo_exact(node_agent.NodeAgent(config, SystemClock()).collect_page(), nl=False)
         else:
@@ -121,14 +124,13 @@ _socket_option = click.option(
 )
 
 
-@agent.command()
+@agent.command(epilog=examples("rankmend agent release --for 30m"))
 @click.option(
     "--for",
     "for_s",
-    type=click.FloatRange(1, 86_400),
-    default=3600.0,
+    type=DurationBetween(1, 86_400),
+    default="1h",
     show_default=True,
-    metavar="SECONDS",
     help="Read the GPUs again after this long.",
 )
 @_socket_option
@@ -140,14 +142,14 @@ def release(for_s: float, socket_path: Path | None) -> None:
     _tell(socket_path, {"command": "release", "for_s": for_s})
 
 
-@agent.command()
+@agent.command(epilog=examples("rankmend agent resume"))
 @_socket_option
 def resume(socket_path: Path | None) -> None:
     """Start reading the released GPUs again."""
     _tell(socket_path, {"command": "resume"})
 
 
-@agent.command()
+@agent.command(epilog=examples("rankmend agent forget 0000:3b:00.0"))
 @click.argument("devices", nargs=-1)
 @click.option("--all", "is_all", is_flag=True, help="Forget every device that is missing.")
 @_socket_option
@@ -164,7 +166,7 @@ def forget(devices: tuple[str, ...], is_all: bool, socket_path: Path | None) -> 
     _tell(socket_path, {"command": "forget", "devices": None if is_all else list(devices)})
 
 
-@agent.command()
+@agent.command(epilog=examples("rankmend agent init agent.toml"))
 @click.argument(
     "file",
     type=click.Path(path_type=Path, allow_dash=True),
@@ -177,9 +179,11 @@ def forget(devices: tuple[str, ...], is_all: bool, socket_path: Path | None) -> 
 @click.option(
     "--alerts", multiple=True, metavar="URL", help="Alertmanager or controller; repeatable."
 )
-@click.option("--ca-file", metavar="FILE", help="CA of their certificates.")
-@click.option("--cert-file", metavar="FILE", help="This node's certificate (PEM).")
-@click.option("--key-file", metavar="FILE", help="Its key (PEM).")
+@click.option("--ca-file", type=click.Path(), metavar="FILE", help="CA of their certificates.")
+@click.option(
+    "--cert-file", type=click.Path(), metavar="FILE", help="This node's certificate (PEM)."
+)
+@click.option("--key-file", type=click.Path(), metavar="FILE", help="Its key (PEM).")
 @click.option("--no-expect", is_flag=True, help="Don't list the devices that this host has now.")
 @click.option("--yes", "-y", is_flag=True, help="Replace FILE without asking.")
 def init(

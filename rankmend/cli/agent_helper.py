@@ -5,13 +5,18 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rankmend.cli.options import examples
 from rankmend.cli.output import failure
 
 if TYPE_CHECKING:
     from rankmend.signals import SignalInbox
 
 
-@click.command(epilog="SIGTERM and SIGINT stop the helper; SIGHUP does nothing.")
+@click.command(
+    epilog=examples(
+        "rankmend agent-helper", after="SIGTERM and SIGINT stop the helper; SIGHUP does nothing."
+    )
+)
 @click.option(
     "--socket",
     "path",

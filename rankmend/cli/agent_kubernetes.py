@@ -5,10 +5,13 @@ from pathlib import Path
 import click
 
 from rankmend.agent_page import LISTENS_AT
+from rankmend.cli.options import examples
 from rankmend.cli.output import failure
 
 
-@click.command(epilog="SIGTERM and SIGINT stop it.")
+@click.command(
+    epilog=examples("rankmend agent-kubernetes --node gpu-17", after="SIGTERM and SIGINT stop it.")
+)
 @click.option("--node", required=True, metavar="NAME", help="Name of this node in Kubernetes.")
 @click.option(
     "--agent", "agent_url", default=LISTENS_AT, show_default=True, metavar="URL", help="The agent."
@@ -83,7 +86,7 @@ def agent_kubernetes(
             try:
                 teller.look()
             except ManagerError as error:
-                log.warning("Kubernetes is not told", extra={"error": str(error)})
+                log.warning("Kubernetes does not receive the findings", extra={"error": str(error)})
             try:
                 if pods_file is not None:
                     keep_pods(pod_resources, pod_logs, pods_file)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import click
 
-from rankmend.cli.options import fail, find_state, json_option, print_json, state_option
+from rankmend.cli.options import examples, fail, find_state, json_option, print_json, state_option
 from rankmend.cli.output import echo, echo_exact
 from rankmend.errors import RankmendError
 from rankmend.printable import printable
 
 
-@click.command()
+@click.command(epilog=examples("rankmend bundle 4f1c2d3e-7"))
 @click.argument("incident")
 @click.option(
     "-o",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from rankmend.cli import output
-from rankmend.cli.options import fail, json_option, print_json
+from rankmend.cli.options import examples, fail, json_option, print_json
 from rankmend.cli.suggestions import SuggestingGroup
 from rankmend.errors import RankmendError
 
@@ -32,6 +32,7 @@ _OTHERS: dict[str, tuple[str, str]] = {
     "part": ("rankmend.cli.check_parts", "part"),
     "parts": ("rankmend.cli.check_parts", "parts"),
     "node": ("rankmend.cli.check_node", "node"),
+    "table": ("rankmend.cli.check_table", "table"),
 }
 
 
@@ -58,7 +59,7 @@ def check() -> None:
     """
 
 
-@check.command()
+@check.command(epilog=examples("rankmend check log /var/log/kern.log"))
 @click.argument("file", type=click.Path(path_type=Path))
 @json_option
 @click.option(
@@ -74,24 +75,26 @@ def check() -> None:
 def log(file: Path, as_json: bool, policy: Path | None, trust_user: bool) -> None:
     """Find faults in a recorded kernel log.
 
-    FILE is the output of dmesg (with any options), journalctl -k, a syslog file, or a copy of
-    /dev/kmsg, plain or compressed with gzip, xz or bzip2; - reads standard input.
+    FILE is the output of dmesg (with any options), journalctl -k (also with -o json), a syslog file, a
+    copy of /dev/kmsg, or the log of NVIDIA's fabric manager, plain or compressed with gzip, xz or bzip2; - reads standard input.
     """
     from agent.findings.policy_files import load_policy
     from detectors.kernel.event_groups import KernelLogState
     from detectors.kernel.log import parse_log
     from detectors.kernel.log_verdict import judge
-    from rankmend.cli.compressed_log import lines_of
+    from detectors.kernel.rules.matcher import LITERALS
+    from rankmend.cli.compressed_log import Sieve
 
     try:
         rows = load_policy(policy)
     except RankmendError as error:
         fail(str(error), UNREADABLE)
     state = KernelLogState(trusts_user=trust_user)
+    sieve = Sieve(LITERALS, keeps_all=lambda: state.kind is None, skip=state.skip)
     name = "standard input" if str(file) == "-" else str(file)
     try:
         with _open(file) as stream:
-            state.feed_all(parse_log(lines_of(stream)))
+            state.feed_all(parse_log(sieve.lines_of(stream)))
     except OSError as error:
         fail(f"cannot read {name}: {error.strerror or error}", UNREADABLE)
     except ValueError as error:
@@ -100,7 +103,7 @@ def log(file: Path, as_json: bool, policy: Path | None, trust_user: bool) -> Non
     if state.is_no_log:
         fail(
             f"{name}: no line has the form of a kernel log, so nothing was judged. Give the output of dmesg or journalctl -k, "
-            "a syslog file or a copy of /dev/kmsg",
+            "a syslog file, a copy of /dev/kmsg or the fabric manager's own log",
             UNREADABLE,
         )
     if as_json:
@@ -108,7 +111,8 @@ def log(file: Path, as_json: bool, policy: Path | None, trust_user: bool) -> Non
     else:
         _print_table(name, state, findings, rows)
     code = _exit_code(findings)
-    sys.exit(UNREADABLE if code == _NOTHING and state.missed else code)
+    is_unknown = state.missed or state.quoted
+    sys.exit(UNREADABLE if code == _NOTHING and is_unknown else code)
 
 
 def _open(file: Path) -> BinaryIO:
@@ -127,10 +131,12 @@ def _report(
 ) -> dict[str, Any]:
     return {
         "file": name,
+        "kind": state.kind.value if state.kind else None,
         "records": state.records,
         "events": state.events,
         "untrusted": state.untrusted,
         "missed": state.missed,
+        "quoted": state.quoted,
         "findings": [_finding_json(finding) for finding in findings],
     }
 
@@ -155,6 +161,7 @@ def _finding_json(finding: "KernelFinding") -> dict[str, Any]:
     }
 
 
+_KINDS = {"kernel": "", "fabric_manager": "the fabric manager's log, "}
 _STYLES = {"critical": "bold red", "warning": "yellow", "info": "dim"}
 
 
@@ -192,12 +199,18 @@ def _print_table(
                 finding.action.value.replace("_", " "),
             )
         console.print(table)
-    summary = f"{name}: {state.records} records, {state.events} events"
+    kind = _KINDS[state.kind.value] if state.kind else ""
+    summary = f"{name}: {kind}{state.records} records, {state.events} events"
     if state.untrusted:
         summary += f", {state.untrusted} more ignored: a process wrote them, not the kernel"
     if state.missed:
         summary += (
             f", {counted(state.missed, 'line')} with an XID not judged: their form is not known"
+        )
+    if state.quoted:
+        summary += (
+            f", {counted(state.quoted, 'line')} of a container not judged: whether the kernel wrote them is not "
+            "known. Give the kernel's own log"
         )
     console.print(Text(summary), soft_wrap=True)
 

@@ -9,8 +9,9 @@ import click
 
 from rankmend.cli import output
 from rankmend.cli.check_node_slurm import SLURM_S, NodeCommand, check_for_slurm
-from rankmend.cli.options import fail, json_option, print_json, seconds
+from rankmend.cli.options import examples, fail, json_option, print_json, seconds
 from rankmend.cli.output import echo
+from rankmend.cli.units import DurationBetween
 from rankmend.errors import RankmendError
 
 if TYPE_CHECKING:
@@ -28,7 +29,9 @@ _WARNING, _CRITICAL = 1, 2
 _STYLES: Final = {"critical": "bold red", "warning": "yellow", "info": "dim"}
 
 
-@click.command(cls=NodeCommand)
+@click.command(
+    cls=NodeCommand, epilog=examples("rankmend check node", "rankmend check node --json")
+)
 @json_option
 @click.option(
     "--for",
@@ -43,16 +46,25 @@ _STYLES: Final = {"critical": "bold red", "warning": "yellow", "info": "dim"}
     "--config", "config_path", type=click.Path(path_type=Path), help="The agent's TOML file."
 )
 @click.option("--scan", is_flag=True, help="Check now, without asking this node's agent.")
-@click.option("--procfs", metavar="FOLDER", help="Folder to read instead of /proc; implies --scan.")
-@click.option("--sysfs", metavar="FOLDER", help="Folder to read instead of /sys; implies --scan.")
+@click.option(
+    "--procfs",
+    type=click.Path(),
+    metavar="FOLDER",
+    help="Folder to read instead of /proc; implies --scan.",
+)
+@click.option(
+    "--sysfs",
+    type=click.Path(),
+    metavar="FOLDER",
+    help="Folder to read instead of /sys; implies --scan.",
+)
 @click.option("--release", metavar="FINDING", help="Clear a latched finding in the agent.")
 @click.option(
     "--timeout",
     "timeout_s",
-    type=click.FloatRange(SLURM_S + 0.5, 60),
-    default=TIMEOUT_S,
+    type=DurationBetween(SLURM_S + 0.5, 60),
+    default=f"{TIMEOUT_S:g}s",
     show_default=True,
-    metavar="SECONDS",
     help="Time limit of a check for Slurm, even if something hangs.",
 )
 @click.option(

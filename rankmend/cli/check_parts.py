@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from rankmend.cli.check_fleet import UNREADABLE, list_pages
-from rankmend.cli.options import fail, json_option, local_time, print_json
+from rankmend.cli.options import examples, fail, json_option, local_time, print_json
 from rankmend.cli.output import echo
 from rankmend.errors import RankmendError, SourceError, StorageError
 from rankmend.files import read_capped, read_if_there, replace_file
@@ -99,7 +99,7 @@ def parts(
     sys.exit(1 if bad else 0)
 
 
-@click.command()
+@click.command(epilog=examples("rankmend check part 1652721000123 --history parts.json"))
 @click.argument("serial")
 @click.option(
     "--history",

@@ -16,12 +16,13 @@ _MEASURED_MIN: Final = 3  # failures; fewer leave the published rate with more t
 _EQUAL: Final = 0.001  # of the wall time: intervals that cost the same
 
 
-def say_checkpoint(view: "wire.CheckpointView") -> list[str]:
-    """Return lines for people."""
+def say_checkpoint(view: "wire.CheckpointView", *, with_costs: bool = True) -> list[str]:
+    """Return lines for people; ``with_costs``: the last says what saving costs, and which interval is best."""
     lines = [f"newest checked checkpoint: {_which(view)}"]
     if how_long := _how_long(view):
         lines.append(how_long)
-    lines.append(_cost(view))
+    if with_costs:
+        lines.append(_cost(view))
     return lines
 
 
@@ -50,8 +51,10 @@ def _how_long(view: "wire.CheckpointView") -> str:
     return "; ".join(parts)
 
 
-def say_snapshots(view: "wire.SnapshotView", world_size: int) -> list[str]:
-    """Return lines about what the ranks keep in memory."""
+def say_snapshots(
+    view: "wire.SnapshotView", world_size: int, *, with_costs: bool = True
+) -> list[str]:
+    """Return lines about what the ranks keep in memory; ``with_costs``: also what that costs."""
     of = (
         ""
         if view.ranks == world_size
@@ -62,7 +65,7 @@ def say_snapshots(view: "wire.SnapshotView", world_size: int) -> list[str]:
         lines.append(copied)
     if how := _how_kept(view):
         lines.append(how)
-    cost = _snapshot_cost(view)
+    cost = _snapshot_cost(view) if with_costs else ""
     return [*lines, cost] if cost else lines
 
 
@@ -114,7 +117,7 @@ def _how_kept(view: "wire.SnapshotView") -> str:
         parts.append(f"{view.damaged} have changed in memory and are not restored")
     if view.refused:
         room = " (no room)" if view.files == 0 else ""
-        parts.append(f"{view.refused} were asked for and not kept{room}")
+        parts.append(f"{view.refused} were requested and not stored{room}")
     return "; ".join(parts)
 
 

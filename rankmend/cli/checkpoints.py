@@ -251,10 +251,11 @@ def _print(
 
 def _explained(folder: "CheckpointFolder", verdict: "CheckpointVerdict") -> str:
     """Return what speaks for and against a candidate."""
+    from recovery.checkpoints.model import Hindrance
     from recovery.checkpoints.order import PlaceReason, say_evidence, say_reason
 
     one = folder.evidence.get(verdict.candidate.path)
-    if one is None:
+    if one is None or verdict.hindrance in {Hindrance.ALIAS, Hindrance.MISSING}:
         return verdict.reason
     said = say_evidence(one)
     against = "" if one.reason is PlaceReason.FIRST else f"; against it: {say_reason(one.reason)}"

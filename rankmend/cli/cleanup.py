@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from rankmend.cli.options import fail, json_option, print_json, size
+from rankmend.cli.options import examples, fail, json_option, print_json, size
 from rankmend.cli.output import echo
+from rankmend.cli.units import DurationBetween
 from rankmend.errors import RankmendError, StorageError
 from rankmend.node import node_name
 
@@ -22,7 +23,7 @@ INCOMPLETE: Final = 1
 SQUEUE_S_MAX: Final = 2.0
 
 
-@click.command()
+@click.command(epilog=examples("rankmend cleanup --slurm-job 4711 --dry-run"))
 @json_option
 @click.option(
     "--slurm-job", envvar="SLURM_JOB_ID", metavar="NUMBER",
@@ -34,12 +35,10 @@ SQUEUE_S_MAX: Final = 2.0
 )  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Show what would be removed.")
 @click.option(
-    "--grace", "grace_s", type=click.FloatRange(0, 300), default=2.0, show_default=True,
-    metavar="SECONDS", help="Time between SIGTERM and SIGKILL.",
+    "--grace", "grace_s", type=DurationBetween(0, 300), default="2s", show_default=True, help="Time between SIGTERM and SIGKILL.",
 )  # fmt: skip
 @click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(1, 600), default=20.0, show_default=True,
-    metavar="SECONDS", help="Stop waiting for processes that SIGKILL does not end.",
+    "--timeout", "timeout_s", type=DurationBetween(1, 600), default="20s", show_default=True, help="Stop waiting for processes that SIGKILL does not end.",
 )  # fmt: skip
 @click.option(
     "--log",

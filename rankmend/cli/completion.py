@@ -3,10 +3,11 @@
 import click
 from click.shell_completion import get_completion_class
 
+from rankmend.cli.options import examples
 from rankmend.cli.output import echo_exact
 
 
-@click.command()
+@click.command(epilog=examples('eval "$(rankmend completion bash)"'))
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """Print the completion script for a shell.

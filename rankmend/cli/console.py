@@ -5,13 +5,18 @@ from pathlib import Path
 
 import click
 
-from rankmend.cli.options import fail, find_state, state_option
+from rankmend.cli.controller_options import is_own_state
+from rankmend.cli.options import examples, fail, find_state, state_option
 from rankmend.cli.output import echo, failure
+from rankmend.cli.reader import has_watched
 from rankmend.console import take_over
 
 
 @click.command(
-    epilog="The controller of a cluster serves its own console: open its address in a browser."
+    epilog=examples(
+        "rankmend console",
+        after="The controller of a cluster serves its own console: open its address in a browser.",
+    )
 )
 @state_option
 @click.option(
@@ -30,13 +35,18 @@ def console(state_dir: Path | None, port: int) -> None:
 
     try:
         state = find_state(state_dir)
-        if not state.is_dir():
+        if not state.is_dir() and not (is_own_state() and has_watched()):
             fail(f"there is no state folder {state}: no job has run here yet (rankmend run)")
         if sys.stdout is None:
             fail("standard output is closed, and the address would be printed there")
         from recovery.local_console.local_server import serve
 
-        serve(state, port, _Teller(state).tell)
+        if is_own_state():
+            from rankmend.cli.watched_here import WatchedHere
+
+            serve(state, port, _Teller(state).tell, WatchedHere().views)
+        else:
+            serve(state, port, _Teller(state).tell)
     except ImportError as error:
         fail(f"the console needs {error.name}: pip install 'rankmend[controller]'")
     except RankmendError as error:

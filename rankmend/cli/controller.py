@@ -1,5 +1,6 @@
 """`rankmend controller`: run the service, and manage its certificates and tokens."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -7,7 +8,19 @@ import click
 
 from rankmend.cli import output
 from rankmend.cli.controller_database import migrate, move
+from rankmend.cli.controller_options import (
+    Access,
+    client_of,
+    confirm,
+    controller_options,
+    yes_option,
+)
+from rankmend.cli.options import examples
 from rankmend.cli.output import echo, failure
+from rankmend.errors import ConfigError
+from rankmend.printable import printable
+
+_JOBS_SHOWN = 20
 
 _path = click.Path(path_type=Path)
 _tokens_option = click.option(
@@ -35,7 +48,10 @@ def controller() -> None:
 
 
 @controller.command(
-    epilog="SIGHUP reloads the configuration; SIGTERM and SIGINT stop the controller, while training continues."
+    epilog=examples(
+        "rankmend controller run --config /etc/rankmend/controller.toml",
+        after="SIGHUP reloads the configuration; SIGTERM and SIGINT stop the controller, while training continues.",
+    )
 )
 @click.option(
     "--config", "config_path", type=_path, required=True, help="Configuration file (TOML)."
@@ -62,7 +78,9 @@ def run(config_path: Path) -> None:
     sys.exit(code)
 
 
-@controller.command()
+@controller.command(
+    epilog=examples("rankmend controller init /etc/rankmend --host controller.example")
+)
 @click.argument("folder", type=_path)
 @_hosts_option
 @click.option(
@@ -87,10 +105,12 @@ def init(folder: Path, hosts: tuple[str, ...], state_dir: Path, user: str | None
         f"  {made.config.name}   the configuration: rankmend controller run --config {made.config}\n"
         f"  {made.authority.name}            for clients (--ca-file); move its key, ca.key, off this machine\n"
         f"  {made.admin_token.name}       has every right; give it to one administrator\n"
-        f"Next, make a token for each user or group; its jobs are out of reach of all others:\n"
+        f"Next, make a token for each user or group; its jobs don't exist for the others:\n"
         f"  rankmend controller token add USER --role launch --role read --output USER.token "
         f"--tokens-file {made.config.parent / 'tokens.toml'}\n"
         f"  {made.launch_token.name}      counts as one user: for a service account that starts all jobs\n"
+        f"For Prometheus and dashboards, which see all jobs: rankmend controller token add NAME --role fleet-read "
+        f"--tokens-file {made.config.parent / 'tokens.toml'}\n"
         f"For each agent: rankmend controller node-cert NODE --dir {made.config.parent}"
     )
 
@@ -107,15 +127,17 @@ def token() -> None:
     """
 
 
-@token.command()
+@token.command(
+    epilog=examples("rankmend controller token add ann --role launch --output ann.token")
+)
 @click.argument("subject")
 @click.option(
     "--role",
     "roles",
     multiple=True,
     required=True,
-    type=click.Choice(["launch", "alert", "read", "act"]),
-    help="Role of the subject; repeatable.",
+    type=click.Choice(["launch", "alert", "read", "fleet-read", "act"]),
+    help="Role of the subject; repeatable. read: its own jobs; fleet-read: everybody's.",
 )
 @click.option(
     "--node", "nodes", multiple=True, metavar="PATTERN", help="Limit the token to these nodes."
@@ -171,7 +193,7 @@ def add(
         echo(text)
 
 
-@token.command("list")
+@token.command("list", epilog=examples("rankmend controller token list"))
 @_tokens_option
 def list_tokens(tokens_file: Path) -> None:
     """List the tokens' subjects; the tokens themselves are not stored."""
@@ -199,19 +221,73 @@ def list_tokens(tokens_file: Path) -> None:
     output.console().print(table)
 
 
-@token.command()
+@token.command(epilog=examples("rankmend controller token revoke 3f2a9c1d"))
 @click.argument("token_id", metavar="ID")
 @_tokens_option
-def revoke(token_id: str, tokens_file: Path) -> None:
-    """Revoke the token with this ID."""
+@yes_option
+@controller_options
+def revoke(token_id: str, tokens_file: Path, access: Access, *, yes: bool) -> None:
+    """Revoke the token with this ID.
+
+    Names the running jobs that use it and asks for confirmation: their training goes on, and no failure of theirs is recovered any more.
+    With --controller the controller says which these are, else its state folder on this machine says which jobs its subject has.
+    """
     from rankmend.errors import RankmendError
-    from recovery.service.tokens import revoke_token
+    from recovery.service.roles import Role
+    from recovery.service.tokens import find_token, revoke_token
 
     try:
-        entry = revoke_token(tokens_file, token_id)
+        entry = find_token(tokens_file, token_id)
+        if Role.LAUNCH in entry.roles:
+            warning = _say_users(entry.id, entry.subject, tokens_file, access)
+            if warning:
+                echo(printable(warning), err=True)
+                confirm(f"Revoke token {entry.id} of {entry.subject}?", yes=yes)
+        revoke_token(tokens_file, token_id)
     except (RankmendError, OSError) as error:
         raise failure(error) from error
     echo(f"revoked token {entry.id} of {entry.subject}; reload the controller")
+
+
+def _say_users(token_id: str, subject: str, tokens_file: Path, access: Access) -> str:
+    """Return which running jobs a token's end would leave to themselves; empty: none."""
+    from rankmend.errors import RankmendError
+    from recovery.service.controller_config import load
+    from recovery.service.stored_jobs import running_jobs_of
+
+    orphaned = "would be refused: their training goes on, and no failure of theirs is recovered until they have another token"
+    problem = ""
+    if access.is_named:
+        try:
+            client = client_of(access)
+            try:
+                jobs = [job for job in client.jobs() if token_id in job.tokens]
+            finally:
+                client.close()
+        except (RankmendError, OSError, ValueError) as error:
+            problem = f"the controller does not say which jobs use token {token_id}: {error}\n"
+        else:
+            named = _named_jobs([(job.name, job.job_id) for job in jobs])
+            return f"Launchers of {named} use token {token_id} and {orphaned}." if jobs else ""
+    try:
+        config = load(tokens_file.parent / "controller.toml")
+        if config.journal is not None:
+            raise ConfigError("its jobs are in PostgreSQL")
+        found = running_jobs_of(Path(config.state_dir), subject)
+    except (RankmendError, OSError) as error:
+        return f"{problem}It is not known which running jobs use token {token_id} ({error}): give --controller. Their launchers {orphaned}."
+    if not found:
+        return problem.strip()
+    return f"{problem}{subject} has {_named_jobs(found)}. Launchers that use token {token_id} {orphaned}."
+
+
+def _named_jobs(jobs: Sequence[tuple[str, str]]) -> str:
+    """Return how many running jobs these are, and their names."""
+    from detectors.wording import counted
+
+    shown = ", ".join(f"{name} ({job_id[:8]})" for name, job_id in jobs[:_JOBS_SHOWN])
+    more = f" and {len(jobs) - _JOBS_SHOWN} more" if len(jobs) > _JOBS_SHOWN else ""
+    return f"{counted(len(jobs), 'running job')}: {shown}{more}"
 
 
 _authority_option = click.option(
@@ -227,7 +303,12 @@ _output_option = click.option(
 )
 
 
-@controller.command("server-cert")
+@controller.command(
+    "server-cert",
+    epilog=examples(
+        "rankmend controller server-cert --dir /etc/rankmend --host controller.example"
+    ),
+)
 @_hosts_option
 @_authority_option
 @_output_option
@@ -246,7 +327,9 @@ def server_cert(hosts: tuple[str, ...], folder: Path, output: Path) -> None:
     echo(f"created {cert} and {key}: put them where [tls] points, and reload the controller")
 
 
-@controller.command("node-cert")
+@controller.command(
+    "node-cert", epilog=examples("rankmend controller node-cert gpu-17 --dir /etc/rankmend")
+)
 @click.argument("node")
 @_authority_option
 @_output_option

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rankmend.cli.options import json_option, print_json
+from rankmend.cli.options import examples, json_option, print_json
 from rankmend.cli.output import echo, failure
 
 if TYPE_CHECKING:
@@ -16,7 +16,10 @@ _path = click.Path(path_type=Path)
 
 
 @click.command(
-    epilog="Connect as a role that owns the schema or may create it, not as the controllers' role."
+    epilog=examples(
+        "rankmend controller migrate --config /etc/rankmend/controller.toml",
+        after="Connect as a role that owns the schema or may create it, not as the controllers' role.",
+    )
 )
 @click.option("--config", "config_path", type=_path, help="Configuration that names the database.")
 @click.option(
@@ -70,7 +73,10 @@ def migrate(
 
 
 @click.command(
-    epilog="Stop the controller first. If a move is interrupted, run it again: it continues."
+    epilog=examples(
+        "rankmend controller move --config /etc/rankmend/controller.toml",
+        after="Stop the controller first. If a move is interrupted, run it again: it continues.",
+    )
 )
 @click.option(
     "--config",

@@ -179,6 +179,11 @@ def is_local(access: Access) -> bool:
     return named == ["state_dir"]
 
 
+def is_own_state() -> bool:
+    """Return whether the state folder is this machine's own: `--state-dir` may name a copy of another machine's."""
+    return not _on_command_line("state_dir")
+
+
 def _on_command_line(*names: str) -> list[str]:
     context = click.get_current_context()
     given = ParameterSource.COMMANDLINE

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from rankmend.cli.controller_options import Access, explain, find_job
 from rankmend.cli.output import echo
-from rankmend.cli.reader import Picture, SpentTime, Wanted
+from rankmend.cli.reader import ENDED_SHOWN, Picture, SpentTime, Wanted
 from rankmend.cli.watched_lines import is_named
 from recovery.api import wire
 from recovery.api.controller_errors import BusyError, RefusedError, UnreachableError
@@ -29,6 +29,9 @@ class ControllerReader:
         plans, cluster = client.plans(), client.cluster()
         if wanted.job is None:
             jobs, nodes = client.jobs(with_ended=wanted.with_ended), client.nodes()
+            if not jobs and not wanted.with_ended:
+                ended = client.jobs(with_ended=True)
+                jobs = sorted(ended, key=_ended_unix_s, reverse=True)[:ENDED_SHOWN]
             slurm = _unless_refused(client.slurm) if wanted.every_node else None
             kubernetes = _unless_refused(client.kubernetes) if wanted.every_node else None
             return Picture(
@@ -146,6 +149,10 @@ def entry_of(line: wire.StoryLine) -> Entry:
     # A kind that this version does not know comes from a newer controller.
     record = decode_record(line.kind, MAJOR, MINOR + 1, bytes(line.record))
     return Entry(line.number, line.unix_s, line.monotonic_s, line.boot_id, record)
+
+
+def _ended_unix_s(job: wire.JobView) -> float:
+    return (job.began_unix_s or 0.0) + (job.lasted_s or 0.0)
 
 
 def _unless_refused(ask: Callable[[], wire.SlurmView]) -> wire.SlurmView | None:

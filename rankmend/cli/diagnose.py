@@ -1,6 +1,7 @@
-"""`rankmend diagnose`: the rank or node that hangs or slows a recorded job.
+"""`rankmend diagnose`: the rank or node that hangs, slows or fails a recorded job.
 
-Exit codes: 0 a verdict was reached, also "nobody" and "unknown"; 2 the input can't be read.
+Exit codes: 0 a verdict was reached, also "nobody" and "unknown"; 2 the input can't be read. `diagnose log` has
+codes of its own, one for each decision.
 """
 
 from importlib import import_module
@@ -16,6 +17,11 @@ _PARTS: dict[str, tuple[str, str, str]] = {
         "rankmend.cli.diagnose_hosts",
         "hosts",
         "Find the node that started to differ from the others, from host metrics alone.",
+    ),
+    "log": (
+        "rankmend.cli.diagnose_log",
+        "log",
+        "Find the rank that failed, why, and whether to start again, from a job's log.",
     ),
     "slow": ("rankmend.cli.diagnose_slow", "slow", "Find the rank that makes a job slow."),
 }
@@ -40,7 +46,8 @@ class _DiagnoseGroup(SuggestingGroup):
 
 @click.group(cls=_DiagnoseGroup)
 def diagnose() -> None:
-    """Find the rank that hangs or slows a recorded job.
+    """Find the rank that hangs, slows or fails a recorded job.
 
-    Exit codes: 0 a verdict was reached (culprits, nobody or unknown), 2 unreadable input.
+    Exit codes: 0 a verdict was reached (culprits, nobody or unknown), 2 unreadable input; those of
+    `diagnose log` are its decision.
     """

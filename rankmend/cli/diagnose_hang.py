@@ -13,7 +13,7 @@ import click
 
 from rankmend.cli import output
 from rankmend.cli.diagnose_layout import Place, layout_options, read_hosts, read_sizes
-from rankmend.cli.options import fail, json_option, print_json
+from rankmend.cli.options import examples, fail, json_option, print_json
 from rankmend.errors import ConfigError, RankmendError, SourceError
 from rankmend.files import read_capped
 
@@ -46,7 +46,7 @@ class Dumps:
     hosts: dict[int, str] = field(default_factory=dict)  # if folders or file names tell
 
 
-@click.command()
+@click.command(epilog=examples("rankmend diagnose hang /tmp/nccl-dumps"))
 @click.argument("folder", type=click.Path(path_type=Path))
 @json_option
 @click.option(

@@ -11,7 +11,7 @@ import click
 
 from rankmend.cli import output
 from rankmend.cli.diagnose_readings import Prometheus, prometheus_options, read_files
-from rankmend.cli.options import fail, json_option, print_json
+from rankmend.cli.options import examples, fail, json_option, print_json
 from rankmend.errors import ConfigError, RankmendError, SourceError
 from rankmend.files import read_capped
 
@@ -25,7 +25,7 @@ NODES_MAX: Final = 64  # with 8 GPUs each some 3 million samples, 500 MB
 FILE_BYTES_MAX: Final = 512_000_000
 
 
-@click.command()
+@click.command(epilog=examples("rankmend diagnose hosts pages/*.prom"))
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path))
 @json_option
 @prometheus_options

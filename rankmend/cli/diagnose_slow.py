@@ -19,7 +19,7 @@ from rankmend.cli.diagnose_readings import (
     read_files,
 )
 from rankmend.cli.diagnose_traces import Delays, load, read_text
-from rankmend.cli.options import fail, json_option, print_json
+from rankmend.cli.options import examples, fail, json_option, print_json
 from rankmend.cli.output import echo
 from rankmend.errors import ConfigError, RankmendError, SourceError
 from rankmend.printable import printable
@@ -34,7 +34,7 @@ ACCUSED_MAX = 32  # culprits whose hardware is examined
 SIZES = ("tp", "cp", "ep", "dp", "pp")
 
 
-@click.command()
+@click.command(epilog=examples("rankmend diagnose slow steps.csv"))
 @click.argument("file", type=click.Path(path_type=Path))
 @json_option
 @click.option(

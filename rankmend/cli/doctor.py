@@ -1,5 +1,7 @@
 """`rankmend doctor`: what this host has and lacks, what is lost without it, and the line that fixes it."""
 
+import contextlib
+import importlib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -11,14 +13,15 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rankmend.cli import output
-from rankmend.cli.options import json_option, print_json, state_option
+from rankmend.cli.options import examples, json_option, print_json, state_option
 from rankmend.cli.output import echo
+from rankmend.cli.units import DurationBetween
 from rankmend.errors import SourceError
 from rankmend.node import node_name
 from rankmend.version import RANKMEND_VERSION
 
 if TYPE_CHECKING:
-    from agent.config import AgentConfig
+    from agent.doctor.node_agent import AgentSetup
     from agent.doctor.places import Places
     from detectors.doctor.check import CheckResult
     from detectors.doctor.table import FactGroup
@@ -70,7 +73,7 @@ class _Wanted:
         return (self.procfs, self.sysfs) == (Path("/proc"), Path("/sys"))
 
 
-@click.command()
+@click.command(epilog=examples("rankmend doctor", "rankmend doctor gpu --json"))
 @click.argument("parts", nargs=-1, type=click.Choice(PARTS), metavar="[PART]...")
 @json_option
 @click.option("--all", "is_all", is_flag=True, help="Also show what this host does not need.")
@@ -113,10 +116,9 @@ class _Wanted:
 @click.option(
     "--timeout",
     "timeout_s",
-    type=click.FloatRange(1, 120),
-    default=TIMEOUT_S,
+    type=DurationBetween(1, 120),
+    default=f"{TIMEOUT_S:g}s",
     show_default=True,
-    metavar="SECONDS",
     help="Time limit, even if a check hangs.",
 )
 def doctor(
@@ -170,6 +172,7 @@ def examine(wanted: _Wanted, parts: Sequence[str], timeout_s: float) -> "list[Ch
     ]
     live = [group for group in groups if wanted.is_live or group in _of_a_tree()]
     readers = _readers(wanted)
+    _import_for_all(wanted)
     answers = call_in_children(
         {group.value: partial(_examine_group, group, readers[group]) for group in live},
         timeout_s,
@@ -199,6 +202,22 @@ def _of_a_tree() -> "frozenset[FactGroup]":
     from detectors.doctor.table import FactGroup
 
     return frozenset((FactGroup.GPU, FactGroup.RDMA, FactGroup.HOST))
+
+
+def _import_for_all(wanted: _Wanted) -> None:
+    """Import what most children would import for themselves: the modules that read a configuration which is there.
+
+    They come from the folder that this module came from. A configuration that somebody has named may lie on a mount that hangs: it
+    is not looked at here. What can't be imported is for the children to report.
+    """
+    modules = {
+        AGENT_CONFIG: (wanted.agent_config, "agent.config"),
+        CONTROLLER_CONFIG: (wanted.controller_config, "recovery.service.controller_config"),
+    }
+    for shipped, (path, module) in modules.items():
+        with contextlib.suppress(ImportError, OSError):
+            if path in (shipped, _in_pod(shipped)) and path.exists():
+                importlib.import_module(module)
 
 
 def _examine_group(group: "FactGroup", read: Callable[[], Any]) -> list[dict[str, Any]]:
@@ -237,35 +256,33 @@ def _places(wanted: _Wanted) -> "Places":
     return Places(wanted.procfs, wanted.sysfs, environment=dict(os.environ), is_live=wanted.is_live)
 
 
-def _agent_config(wanted: _Wanted) -> "AgentConfig":
-    """Return the agent's configuration, or that of an agent without any."""
-    from agent.config import AgentConfig
-    from agent.doctor.node_agent import load_config
+def _agent_setup(wanted: _Wanted) -> "AgentSetup":
+    """Return what the agent's configuration says, or what an agent without any does."""
+    from agent.doctor.node_agent import AgentSetup, load_setup
 
-    return load_config(wanted.agent_config)[0] or AgentConfig()
+    return load_setup(wanted.agent_config)[0] or AgentSetup()
 
 
 def _read_gpu(wanted: _Wanted) -> Any:
     from agent.collectors.services import Systemctl
-    from agent.config import expected_gpus
     from agent.doctor.exported_acs import ask_agents_acs
     from agent.doctor.gpu import read_gpu
 
     if not wanted.is_live:
         return read_gpu(_places(wanted))
-    config = _agent_config(wanted)
+    agent = _agent_setup(wanted)
     return read_gpu(
         _places(wanted),
-        expected_gpus(config),
+        agent.gpus,
         Systemctl(),
-        ask_acs=partial(ask_agents_acs, config),
+        ask_acs=partial(ask_agents_acs, agent),
     )
 
 
 def _read_rdma(wanted: _Wanted) -> Any:
     from agent.doctor.rdma import read_rdma
 
-    excluded = _agent_config(wanted).nic.exclude if wanted.is_live else ()
+    excluded = _agent_setup(wanted).nics_left_out if wanted.is_live else ()
     return read_rdma(_places(wanted), excluded)
 
 
@@ -284,12 +301,12 @@ def _read_limits() -> Any:
 def _read_slurm(wanted: _Wanted) -> Any:
     from agent.doctor.slurm import read_slurm
 
-    return read_slurm(_places(wanted), _agent_config(wanted).node)
+    return read_slurm(_places(wanted), _agent_setup(wanted).node)
 
 
 def _read_agent(wanted: _Wanted) -> Any:
-    from agent.doctor.host import find_container
     from agent.doctor.node_agent import read_agent_facts
+    from agent.doctor.places import find_container
     from recovery.doctor.folders import look_at_state
 
     places = _places(wanted)
@@ -305,11 +322,11 @@ def _read_controller(wanted: _Wanted) -> Any:
     from recovery.doctor.controller import read_controller
 
     urls, token_file, ca_file = wanted.urls, wanted.token_file, wanted.ca_file
-    config = _agent_config(wanted)
-    is_agents = not urls and config.watch.controller is not None
-    if is_agents and config.watch.controller is not None:
-        urls, token_file = (config.watch.controller,), None
-        ca_file = Path(config.alerts.ca_file) if config.alerts.ca_file else ca_file
+    agent = _agent_setup(wanted)
+    is_agents = not urls and agent.controller is not None
+    if is_agents and agent.controller is not None:
+        urls, token_file = (agent.controller,), None
+        ca_file = Path(agent.alerts_ca_file) if agent.alerts_ca_file else ca_file
     return read_controller(urls, token_file, ca_file, wanted.controller_config, is_agents=is_agents)
 
 
@@ -317,12 +334,8 @@ def _read_certificates(wanted: _Wanted) -> Any:
     from recovery.doctor.certificates import files_of, read_certificates
     from recovery.doctor.controller import load_config
 
-    agent = _agent_config(wanted)
-    certificates = [agent.alerts.ca_file, agent.alerts.cert_file]
-    keys = [agent.alerts.key_file]
-    if agent.tls is not None:
-        certificates += [agent.tls.cert_file, agent.tls.client_ca_file]
-        keys.append(agent.tls.key_file)
+    agent = _agent_setup(wanted)
+    certificates, keys = list(agent.certificates), list(agent.keys)
     if wanted.ca_file is not None:
         certificates.append(str(wanted.ca_file))
     controller, _state, _error = load_config(wanted.controller_config)
@@ -330,7 +343,7 @@ def _read_certificates(wanted: _Wanted) -> Any:
         more_certificates, more_keys = files_of(controller)
         certificates += more_certificates
         keys += more_keys
-    return read_certificates([one for one in certificates if one], [one for one in keys if one])
+    return read_certificates(certificates, keys)
 
 
 def _read_storage(wanted: _Wanted) -> Any:
@@ -350,7 +363,7 @@ def _read_pod(wanted: _Wanted) -> Any:
     from agent.doctor.pod import read_pod
     from recovery.doctor.controller import load_config
 
-    pods_file = _agent_config(wanted).gpu.kubelet_checkpoint
+    pods_file = _agent_setup(wanted).kubelet_checkpoint
     config, _state, _error = load_config(wanted.controller_config)
     state_dir = kubernetes = None
     if config is not None:

@@ -15,7 +15,7 @@ from rankmend.cli.controller_options import (
     reason_option,
     tell,
 )
-from rankmend.cli.options import fail, json_option, print_json
+from rankmend.cli.options import examples, fail, json_option, print_json
 from rankmend.cli.output import echo
 from rankmend.cli.times import TimeOfDay, TimeParameter, ZoneParameter, say_time
 from rankmend.cli.units import DURATION
@@ -101,7 +101,7 @@ def add(
     tell(text, as_json=as_json, window=msgspec.to_builtins(made))
 
 
-@maintenance.command("list")
+@maintenance.command("list", epilog=examples("rankmend maintenance list"))
 @controller_options
 @json_option
 def list_windows(access: Access, as_json: bool) -> None:
@@ -127,7 +127,7 @@ def list_windows(access: Access, as_json: bool) -> None:
     console().print(table)
 
 
-@maintenance.command()
+@maintenance.command(epilog=examples("rankmend maintenance remove w-12"))
 @click.argument("window_id", metavar="ID")
 @reason_option(required=False)
 @controller_options

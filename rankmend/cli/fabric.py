@@ -11,6 +11,7 @@ import click
 
 from rankmend.cli.options import (
     NAME,
+    examples,
     fail,
     find_state,
     json_option,
@@ -280,7 +281,7 @@ def topology(
     that of its block.
     """
     from detectors.network_topology import contradictions, encode_topology, merge
-    from detectors.parts.nvlink_domains import find_domains, find_strays
+    from detectors.parts.nvlink_domains import find_chassis, find_domains, find_strays
     from detectors.parts.rails import find_crossed, find_layouts
     from rankmend.cli.check_fleet import list_pages
     from recovery.fabric.topology_sources import read_pages, read_sources
@@ -289,8 +290,9 @@ def topology(
         facts = read_pages(list_pages(pages))
         layouts, doubts = find_layouts(facts)
         domains, split = find_domains(facts)
+        chassis, scattered = find_chassis(facts)
         edges, blocks = read_sources(lldp, ib, slurm, results, site)
-        found = merge(edges, layouts, domains, blocks)
+        found = merge(edges, layouts, domains, blocks, chassis)
         if not (found.edges or layouts or blocks):
             fail(
                 "no source names a switch, block, rack or NIC: give --lldp, --ibnetdiscover, --slurm, --site, --pages or --result",
@@ -313,6 +315,7 @@ def topology(
         )
     said = [one.in_words() for one in doubts]
     said += [one.in_words() for one in split]
+    said += [one.in_words() for one in scattered]
     said += [one.in_words() for one in find_crossed(found)]
     said += [one.in_words() for one in find_strays(found)]
     for words in said:
@@ -353,8 +356,8 @@ def blame(
 ) -> None:
     """Name the smallest part that explains why NODES (host lists) failed or slowed down together.
 
-    Parts are leaf switches and switches above them, NVLink domains, Slurm's blocks, racks, power
-    feeds and coolant loops. If two explain it equally well, none is named. With /NIC after a host
+    Parts are leaf switches and switches above them, NVLink domains, Slurm's blocks, chassis, racks,
+    power feeds and coolant loops. If two explain it equally well, none is named. With /NIC after a host
     list, only these NICs are bad and each NIC of a rail counts separately; parts are then also
     nodes and rails.
 
@@ -389,7 +392,7 @@ def blame(
     sys.exit(0 if found.end is BlameEnd.NAMED else 1)
 
 
-@fabric.command()
+@fabric.command(epilog=examples("rankmend fabric show fabric/result.json"))
 @click.argument("file", type=_file)
 @click.option("--plot", type=_file, metavar="FILE", help="Write a heat map (needs matplotlib).")
 @json_option
@@ -408,7 +411,7 @@ def show(file: Path, as_json: bool, plot: Path | None) -> None:
         sys.exit(_USAGE)
 
 
-@fabric.command()
+@fabric.command(epilog=examples("rankmend fabric history gpu-17"))
 @click.argument("node", type=NAME)
 @state_option
 @json_option

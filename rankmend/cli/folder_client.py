@@ -14,16 +14,10 @@ from recovery.api import wire
 from recovery.api.controller_errors import ConflictError, LauncherError
 from recovery.api.job_socket import JobAnswer, JobAsk
 from recovery.journal.fold.entry_fold import fold_all
-from recovery.journal.job_folder import is_held
+from recovery.journal.job_folder import is_held, list_folders
 from recovery.journal.job_records import OutcomeKind
 from recovery.messages.outside import PersonAct
-from recovery.report.overview import (
-    StoredJobView,
-    list_folders,
-    name_of,
-    read_entries,
-    view_job,
-)
+from recovery.report.overview import StoredJobView, name_of, read_entries, view_job
 from recovery.run.door_call import NoDoorError, ask_door
 from recovery.views.plan_view import view_plan
 

@@ -1,13 +1,14 @@
 """Reads jobs from this machine's state folder, even while no part of rankmend runs."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from rankmend.cli.options import fail
 from rankmend.cli.output import echo
-from rankmend.cli.reader import Picture, SpentTime, Wanted
+from rankmend.cli.reader import ENDED_SHOWN, Picture, SpentTime, Wanted
+from rankmend.cli.watched_lines import is_named
 from rankmend.clock import read_boot_id
 from rankmend.errors import RankmendError
 from recovery.api import wire
@@ -15,15 +16,16 @@ from recovery.goodput.job_time import JobTime
 from recovery.goodput.time_window import read_job_time
 from recovery.goodput.watched_time import WatchedBook
 from recovery.journal.heartbeat import read_heartbeat
-from recovery.journal.job_folder import is_held
+from recovery.journal.job_folder import find_jobs, is_held
 from recovery.journal.job_records import OutcomeKind
 from recovery.journal.ledger import Moment
 from recovery.journal.records import Entry
 from recovery.journal.stored_journal import JournalFile
 from recovery.journal.watched_journal import FOLDER, read_watched
 from recovery.report.overview import (
-    find_jobs,
+    StoredJobView,
     find_story,
+    id_of,
     name_of,
     read_entries,
     view_job,
@@ -38,16 +40,32 @@ _ENDED: Final = {kind.value for kind in OutcomeKind}
 class FolderReader:
     watch_s = 1.0  # a few small files
 
-    def __init__(self, state: Path) -> None:
+    def __init__(
+        self, state: Path, watched: Callable[[], Sequence[wire.WatchedView]] = lambda: ()
+    ) -> None:
+        """``watched``: looks at this machine's ranks under `rankmend watch env`."""
         self._state = state
+        self._watched = watched
 
     def picture(self, wanted: Wanted) -> Picture:
         found = find_jobs(self._state, wanted.job)
-        jobs = [view_job(folder, time.monotonic, time.time()) for folder in found]
+        watched = self._watched()
+        if wanted.job is not None:
+            watched = [job for job in watched if is_named(job, wanted.job)]
+        if wanted.job is not None and not found and not watched:
+            fail(f"no job {wanted.job!r} (rankmend status --all lists those of this machine)")
         is_wanted = wanted.with_ended or wanted.job is not None
-        shown = [one for one in jobs if is_wanted or one.state not in _ENDED]
+        shown = self._running(found) if not is_wanted else self._views(found)
+        if not shown and not watched and not is_wanted:
+            shown = self._views(found[:ENDED_SHOWN])
         nobody = wire.Cluster([], [], [], [])
-        return Picture(None, shown, (), (), nobody, str(self._state))
+        return Picture(None, shown, (), (), nobody, str(self._state), watched)
+
+    def _views(self, folders: Sequence[Path]) -> list[StoredJobView]:
+        return [view_job(folder, time.monotonic, time.time()) for folder in folders]
+
+    def _running(self, folders: Sequence[Path]) -> list[StoredJobView]:
+        return [one for one in self._views(folders) if one.state not in _ENDED]
 
     def picture_or_problem(self, wanted: Wanted) -> Picture | str:
         return self.picture(wanted)
@@ -115,7 +133,8 @@ class FolderReader:
             incident_id = None
             folder = next(iter(find_jobs(self._state, wanted)), None)
             entries = () if folder is None else read_entries(folder)
-        told = None if folder is None else view_story(entries, "", folder.name, incident_id)
+        job_id = "" if folder is None else id_of(folder)
+        told = None if folder is None else view_story(entries, job_id, folder.name, incident_id)
         if told is None:
             fail(f"no incident or job {wanted!r} (rankmend incidents lists them)")
         return told

@@ -7,7 +7,7 @@ import click
 
 from rankmend.cli.options import fail, find_state, json_option, print_json, state_option
 from rankmend.cli.output import clean, console, echo
-from rankmend.cli.units import DURATION, RATE
+from rankmend.cli.units import DURATION, RATE, DurationBetween
 from rankmend.errors import ConfigError, RankmendError
 from rankmend.printable import printable
 
@@ -81,8 +81,7 @@ Examples:
 @click.option(
     "--delay",
     "delay_s",
-    type=click.FloatRange(0, 10),
-    metavar="SECONDS",
+    type=DurationBetween(0, 10),
     help="How long to hold a packet.",
 )
 @click.option("--workers", type=int, default=1, show_default=True, help="Busy processes.")

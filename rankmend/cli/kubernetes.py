@@ -17,7 +17,7 @@ Examples:
   rankmend kubernetes --all --json
 """
 )
-@click.option("--all", "with_all", is_flag=True, help="Show all kept requests.")
+@click.option("--all", "with_all", is_flag=True, help="Show all stored requests, also ended ones.")
 @controller_options
 @json_option
 def kubernetes(with_all: bool, access: Access, as_json: bool) -> None:

@@ -15,6 +15,14 @@ from rankmend.printable import is_printable, size_in_words
 size: Final = size_in_words
 NAME_CHARACTERS_MAX: Final = 256  # a controller shows the first 128
 
+
+def examples(*lines: str, after: str = "") -> str:
+    """Return a command's epilog with lines to type; ``after``: what else its help ends with."""
+    head = "Example:" if len(lines) == 1 else "Examples:"
+    shown = "\n".join(("\b", head, *(f"  {line}" for line in lines)))
+    return f"{shown}\n\n{after}" if after else shown
+
+
 state_option = click.option(
     "--state-dir",
     type=click.Path(file_okay=False, readable=False, path_type=Path),
@@ -73,13 +81,15 @@ def find_state(named: Path | None) -> Path:
     """Return the state folder that `rankmend run` uses here; raise ConfigError where this user may not read it."""
     import os
 
-    from recovery.journal.job_folder import default_state_folder
-    from recovery.journal.network_storage import refuse_network_file_system
     from recovery.report.closed_folder import refuse_closed
 
-    state = named or default_state_folder(os.environ, refuse_network_file_system)
-    refuse_closed(state)
-    return state
+    if named is None:
+        from recovery.journal.job_folder import default_state_folder
+        from recovery.journal.network_storage import refuse_network_file_system
+
+        named = default_state_folder(os.environ, refuse_network_file_system)
+    refuse_closed(named)
+    return named
 
 
 def print_json(value: Any) -> None:

@@ -33,9 +33,16 @@ def echo_exact(text: str, *, err: bool = False, nl: bool = True) -> None:
     click.echo(text, err=err, nl=nl)
 
 
+class _Failure(click.ClickException):
+    """Ends a command with a message that begins as all of ours do."""
+
+    def show(self, file: Any = None) -> None:
+        echo(f"rankmend: {self.message}", err=True)
+
+
 def failure(error: Exception | str) -> click.ClickException:
     """Return an exception that ends a command with this message."""
-    return click.ClickException(printable_lines(str(error)))
+    return _Failure(printable_lines(str(error)))
 
 
 def console(*, is_wide: bool = False, soft_wrap: bool = False) -> "Console":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rankmend.cli.controller_options import REACH_OPTIONS
-from rankmend.cli.options import NAME, fail, json_option, print_json
+from rankmend.cli.options import NAME, examples, fail, json_option, print_json
 from rankmend.cli.output import echo
 from rankmend.cli.preflight_check import LOCAL_DISK, CheckOptions, check_this_node
 from rankmend.cli.preflight_tables import print_plan, print_result
@@ -166,21 +166,21 @@ def preflight() -> None:
     """
 
 
-@preflight.command()
+@preflight.command(epilog=examples("rankmend preflight quick"))
 @_flight_options
 def quick(**options: Any) -> None:
     """Check within 60 seconds: for a prolog, or before a job."""
     _check("quick", None, options)
 
 
-@preflight.command()
+@preflight.command(epilog=examples("rankmend preflight job --json"))
 @_flight_options
 def job(**options: Any) -> None:
     """Check within 5 minutes: before a job that will run for days."""
     _check("job", None, options)
 
 
-@preflight.command("burn-in")
+@preflight.command("burn-in", epilog=examples("rankmend preflight burn-in --time 4h"))
 @click.option(
     "--time",
     "time_s",
@@ -193,7 +193,7 @@ def burn_in(time_s: float | None, **options: Any) -> None:
     _check("burn-in", time_s, options)
 
 
-@preflight.command()
+@preflight.command(epilog=examples("rankmend preflight merge fleet.baseline.json baselines/"))
 @click.argument("target", type=click.Path(path_type=Path))
 @click.argument("sources", nargs=-1, required=True, type=click.Path(path_type=Path))
 def merge(target: Path, sources: tuple[Path, ...]) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from rankmend.cli.controller_options import Access, asking, is_local
+from rankmend.cli.controller_options import Access, asking, is_local, is_own_state
 from rankmend.cli.options import fail, find_state
 from rankmend.errors import RankmendError
 
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from recovery.goodput.job_time import JobTime
     from recovery.journal.records import Entry
     from recovery.report.time_report import RankPace
+
+
+NOTHING_RUNS: Final = "no running job (--all shows ended ones)"
+ENDED_SHOWN: Final = 3
+"""Newest ended jobs that `rankmend status` shows where none runs: what a person looks for who asks after the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +103,59 @@ class Reader(Protocol):
         ...
 
 
+def find_empty(access: Access, state_dir: Path | None) -> Path | None:
+    """Return this machine's state folder if it is the one to read, and no job has ever run here; else None.
+
+    Journals are read with all their types of records, which take 0.3 s of a processor to make: a prompt or a prolog that
+    asks each minute pays that only where there is a job.
+    """
+    if not is_local(access):
+        return None
+    try:
+        state = find_state(state_dir)
+    except RankmendError as error:
+        fail(str(error))
+    if (state / "watched").exists() or next(state.glob("jobs/*"), None) is not None:
+        return None
+    return None if next(state.glob("hosts/*/*/jobs/*"), None) is not None else state
+
+
+def has_watched() -> bool:
+    """Return whether a rank of this user, for root of anybody, has been watched here within the last day.
+
+    Only the names of files are looked at: this is asked before anything that takes time is imported.
+    """
+    import os
+
+    from rankmend.hook.watched_layout import FOLDER_PREFIX, PROGRESS_SUFFIX, ROOT
+
+    uid = os.geteuid()
+    users = "*" if uid == 0 else f"{uid}*"
+    found = Path(ROOT).glob(f"{FOLDER_PREFIX}{users}/*/rank-*{PROGRESS_SUFFIX}")
+    try:
+        return next(found, None) is not None
+    except OSError:
+        return False  # another user's folder, which closes while it is read
+
+
 @contextmanager
-def reading(access: Access, state_dir: Path | None) -> Iterator[Reader]:
-    """Give the reader that the command line selects; a failure ends the command with a message."""
+def reading(
+    access: Access, state_dir: Path | None, *, with_watched: bool = False
+) -> Iterator[Reader]:
+    """Give the reader that the command line selects; a failure ends the command with a message.
+
+    ``with_watched``: this machine's own state folder comes with its ranks under `rankmend watch env`.
+    """
     if is_local(access):
         from rankmend.cli.folder_reader import FolderReader
 
         try:
-            yield FolderReader(find_state(state_dir))
+            if with_watched and is_own_state():
+                from rankmend.cli.watched_here import WatchedHere
+
+                yield FolderReader(find_state(state_dir), WatchedHere().views)
+            else:
+                yield FolderReader(find_state(state_dir))
         except RankmendError as error:
             fail(str(error))
         return

@@ -6,7 +6,7 @@ import sys
 import time
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -14,9 +14,8 @@ from rankmend.cli.controller_names import complete_job
 from rankmend.cli.controller_options import Access, console, controller_options
 from rankmend.cli.options import fail, json_option, print_json, state_option
 from rankmend.cli.output import echo, echo_exact
-from rankmend.cli.reader import Reader, reading
-from rankmend.cli.times import TimeOfDay, TimeParameter
-from rankmend.cli.units import DURATION
+from rankmend.cli.reader import Reader, find_empty, reading
+from rankmend.cli.times import SINCE, TimeOfDay, begin_of
 from rankmend.errors import RankmendError
 
 if TYPE_CHECKING:
@@ -38,43 +37,23 @@ class _Shown(Enum):
     TOTAL = "total"
 
 
-class _Since(click.ParamType):  # type: ignore[type-arg]  # generic only from click 8.3
-    """A duration before now (``7d``), or a time (``2026-12-01T08:00``)."""
-
-    name = "duration or time"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> "float | TimeOfDay":
-        text = str(value).strip()
-        if text[-1:] in "smhd" or text.replace(".", "", 1).isdigit():
-            return DURATION.convert(text, param, ctx)
-        try:
-            return TimeParameter().convert(text, param, ctx)
-        except click.BadParameter:
-            self.fail(
-                f"{text!r:.80} is neither a duration (7d, 12h) nor a time (2026-12-01T08:00, or 08:00 for today)",
-                param,
-                ctx,
-            )
-
-
 @click.command(
     epilog="""\b
 Examples:
   rankmend report                      a summary of all jobs of this machine
-  rankmend report --job llama --since 7d
+  rankmend report llama --since 7d
   rankmend report --cluster --since 7d the totals of all jobs
   rankmend report --all --html report.html
   rankmend report --would-have --since 7d
 """
 )
-@click.option("--job", metavar="JOB", shell_complete=complete_job, help="Report only on this job.")
+@click.argument("named", metavar="[JOB]", required=False, shell_complete=complete_job)
+@click.option("--job", metavar="JOB", shell_complete=complete_job, help="The same as JOB.")
 @click.option("--all", "show_all", is_flag=True, help="Show the details of every job.")
 @click.option("--cluster", "only_total", is_flag=True, help="Show only the totals of all jobs.")
 @click.option(
     "--since",
-    type=_Since(),
+    type=SINCE,
     help="Count only the time since then: 7d, 12h, or 2026-12-01T08:00.",
 )
 @click.option(
@@ -94,6 +73,7 @@ Examples:
 @controller_options
 @json_option
 def report(
+    named: str | None,
     job: str | None,
     show_all: bool,
     only_total: bool,
@@ -112,16 +92,23 @@ def report(
     JOB is the beginning of a job's name or UUID. Asks the controller if one is named, else reads this
     machine's state folder.
     """
-    chosen = [("--job", job is not None), ("--all", show_all), ("--cluster", only_total)]
-    named = [name for name, is_given in chosen if is_given]
-    if len(named) > 1:
-        fail(f"{' and '.join(named)} exclude each other", _USAGE)
+    if named is not None and job not in (None, named):
+        fail("give the job once: JOB or --job", _USAGE)
+    job = named if job is None else job
+    chosen = [("JOB", job is not None), ("--all", show_all), ("--cluster", only_total)]
+    given = [name for name, is_given in chosen if is_given]
+    if len(given) > 1:
+        fail(f"{' and '.join(given)} exclude each other", _USAGE)
     if as_csv and as_json:
         fail("--csv and --json exclude each other", _USAGE)
+    is_plain = not (would_have or as_json or as_csv or page is not None or job is not None)
+    if is_plain and find_empty(access, state_dir) is not None:
+        echo("no jobs")
+        return
     if would_have:
         from rankmend.cli.would_have import judged_decisions, show_would_have
 
-        since_unix_s = _since_unix_s(since)
+        since_unix_s = begin_of(since)
         with reading(access, state_dir) as reader:
             judged = judged_decisions(reader, job, since_unix_s)
             if page is not None:
@@ -129,7 +116,7 @@ def report(
         show_would_have(judged, as_json=as_json, as_csv=as_csv, has_page=page is not None)
         return
     with reading(access, state_dir) as reader:
-        reports = _read(reader, job, _since_unix_s(since))
+        reports = _read(reader, job, begin_of(since))
         degraded = reader.degraded_networks(job)
         if page is not None:
             _write_page(page, reports)
@@ -165,13 +152,6 @@ def _counted(jobs: "Iterator[SpentTime | None]") -> "Iterator[SpentTime | None]"
             is_shown = True
     if is_shown:
         echo_exact(_CLEAR_LINE, err=True, nl=False)
-
-
-def _since_unix_s(since: "float | TimeOfDay | None") -> float | None:
-    if since is None:
-        return None
-    now_unix_s = time.time()
-    return since.unix_s(None, now_unix_s) if isinstance(since, TimeOfDay) else now_unix_s - since
 
 
 def _write_page(

@@ -14,6 +14,7 @@ from recovery.goodput.time_words import (
     anatomy_lines,
     figure,
     gpu_hours,
+    hours_name,
     in_words,
     moment,
     share,
@@ -44,7 +45,7 @@ def show_report(out: "Console", reports: "Sequence[JobReport]", *, with_details:
             time = report.time
             began = moment(time.began_unix_s + time.begin_s)
             out.print(Text.assemble((time.name, "bold"), f"  {time.job_id}  from {began}"))
-            _show_figures(out, report.figures)
+            _show_figures(out, report.figures, hours_name([time]))
             if report.throughput is not None:
                 _show_lines(out, throughput_lines(report.throughput))
             if report.anatomy is not None:
@@ -61,7 +62,8 @@ def show_total(out: "Console", reports: "Sequence[JobReport]") -> None:
     watched = sum(report.time.is_watched for report in reports)
     of_others = f", {watched} of them of other launchers" if watched else ""
     out.print(Text(f"all jobs: {len(reports)}{of_others}", style="bold"))
-    _show_figures(out, figures_of([report.time for report in reports]))
+    times = [report.time for report in reports]
+    _show_figures(out, figures_of(times), hours_name(times))
     _show_linearity(out, reports)
 
 
@@ -89,7 +91,16 @@ def _ranks(paces: "Sequence[RankPace]") -> Table:
 
 
 def _summary(reports: "Sequence[JobReport]") -> Table:
-    table = _table("job", "wall time", "GPU-hours", "goodput", "ETTR", "failures", "MTTR")
+    table = _table(
+        "job",
+        "wall time",
+        hours_name(one.time for one in reports),
+        "goodput",
+        "ETTR",
+        "lost in all",
+        "failures",
+        "MTTR",
+    )
     for report in reports:
         figures = report.figures
         table.add_row(
@@ -98,16 +109,18 @@ def _summary(reports: "Sequence[JobReport]") -> Table:
             gpu_hours(figures.device_s),
             _goodput(figures),
             share(figures.ettr_ratio),
+            in_words(figures.lost_s),
             str(figures.failures),
             in_words(figures.mttr_s),
         )
     return table
 
 
-def _show_figures(out: "Console", figures: Figures) -> None:
+def _show_figures(out: "Console", figures: Figures, hours: str) -> None:
+    """Print the figures of one job or of several; ``hours``: the unit of device time."""
     out.print(
         f"goodput {_goodput(figures)}, ETTR {share(figures.ettr_ratio)}, "
-        f"availability {share(figures.availability_ratio)}"
+        f"availability {share(figures.availability_ratio)}; lost in all {in_words(figures.lost_s)}"
     )
     out.print(
         f"{counted(figures.failures, 'failure')}, MTBF {in_words(figures.mtbf_s)}, MTTR {in_words(figures.mttr_s)}; "
@@ -118,20 +131,20 @@ def _show_figures(out: "Console", figures: Figures) -> None:
             f"{in_words(figures.slow_s)} of the training time ({share(figures.slow_s / figures.training_s)}) "
             "was spent waiting for a slow rank at each step"
         )
-    out.print(_parts(figures))
+    out.print(_parts(figures, hours))
     if figures.losses:
-        out.print(_losses(figures))
+        out.print(_losses(figures, hours))
     if figures.by_hardware:
         out.print(_hardware(figures))
     for title, groups in (("class", figures.by_class), ("node", figures.by_node)):
         if groups:
-            out.print(_groups(title, groups))
+            out.print(_groups(title, groups, hours))
 
 
 def _restarts_often(figures: Figures) -> str:
     """Return restarts per 1,000 GPU-days, and of how little time that is made where it is."""
     days = figures.device_s / _DAY_S
-    often = figure(figures.restarts_per_1000_gpu_days, 4)
+    often = figure(figures.restarts_per_1000_gpu_days)
     return (
         often if days >= 1 or not figures.restarts else f"{often} (seen: {figure(days)} GPU-days)"
     )
@@ -155,8 +168,8 @@ def _goodput(figures: Figures) -> str:
     return least if least == most else f"{least} to {most}"
 
 
-def _parts(figures: Figures) -> Table:
-    table = _table("where the time went", "time", "share", "GPU-hours")
+def _parts(figures: Figures, hours: str) -> Table:
+    table = _table("where the time went", "time", "share", hours)
     for part, one in figures.parts.items():
         table.add_row(
             part.value.replace("_", " "),
@@ -167,8 +180,8 @@ def _parts(figures: Figures) -> Table:
     return table
 
 
-def _losses(figures: Figures) -> Table:
-    table = _table("lost to", "GPU-hours", "time")
+def _losses(figures: Figures, hours: str) -> Table:
+    table = _table("lost to", hours, "time")
     for one in figures.losses[:_LOSSES_SHOWN]:
         note = " (part of the training time)" if one.is_within_training else ""
         table.add_row(one.cause + note, gpu_hours(one.device_s), in_words(one.seconds))
@@ -178,15 +191,15 @@ def _losses(figures: Figures) -> Table:
     return table
 
 
-def _groups(title: str, groups: Mapping[str, Reliability]) -> Table:
-    table = _table(f"failures by {title}", "count", "MTBF", "MTTR", "GPU-hours lost")
+def _groups(title: str, groups: Mapping[str, Reliability], hours: str) -> Table:
+    table = _table(f"failures by {title}", "count", "MTBF", f"{hours} lost", "MTTR")
     for name, one in list(groups.items())[:_GROUPS_SHOWN]:
         table.add_row(
             name.replace("_", " "),
             str(one.failures),
             in_words(one.mtbf_s),
-            in_words(one.mttr_s),
             gpu_hours(one.lost_device_s),
+            in_words(one.mttr_s),
         )
     return table
 

@@ -35,10 +35,45 @@ _IGNORED_ALONE: Final = ("rdzv_backend", "rdzv_endpoint", "rdzv_conf", "node_ran
 _CONTROLLER_VARIABLE: Final = "RANKMEND_CONTROLLER"
 # Each says where the nodes meet, or that they don't: given, the variable above does not count.
 _WITHOUT_SERVICE: Final = ("standalone", "rdzv_endpoint", "master_addr")
+# Headings of `--help`, and the options below each; those that a first job needs come first.
+OPTION_GROUPS: Final = {
+    "First": (
+        *("nproc-per-node", "checkpoint-dir", "job", "nnodes", "rdzv-endpoint", "controller"),
+        *("spares", "max-restarts"),
+    ),
+    "Program": ("module", "no-python", "run-path", "python", "rank-prefix", "rank-prefix-env"),
+    "Checkpoints": (
+        *("checkpoint-name", "checkpoint-marker", "checkpoint-check-rate"),
+        *("checkpoint-check-wait", "start-from-scratch", "take-over"),
+    ),
+    "Snapshots and quick restarts": (
+        *("snapshots", "snapshot-copies", "snapshot-copy-rate", "parallel", "sharded-parts"),
+        *("fork-server", "standby", "store"),
+    ),
+    "Failures, hangs and ends": (
+        *("hang-min", "hang-max", "hang-multiple", "hang-stopped", "no-hang-detection"),
+        *("observe", "drills", "reset-budgets", "time-limit", "grace", "shutdown-timeout"),
+        "signals-to-handle",
+    ),
+    "Nodes": (
+        *("standalone", "slurm", "slurm-requeue", "token-file", "ca-file", "pod-token-file"),
+        *("shrink-multiple", "grow-every", "node-name", "local-addr", "preflight"),
+        "preflight-baseline",
+    ),
+    "Ranks": (
+        *("role", "master-addr", "master-port", "port-range", "rdzv-id", "virtual-local-rank"),
+        *("numa-binding", "auto", "step-work", "agent-socket", "agent-url"),
+    ),
+    "Output and files": (
+        *("log-dir", "redirects", "tee", "duplicate-stdout-filters", "duplicate-stderr-filters"),
+        *("local-ranks-filter", "prefix", "quiet", "state-dir", "config"),
+    ),
+}
 
 
 @click.command(
     cls=RunCommand,
+    groups=OPTION_GROUPS,
     context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False},
     epilog="""\b
 Examples:
@@ -47,7 +82,7 @@ Examples:
   rankmend run --nproc-per-node 2 -m my.package.train
   rankmend run --nproc-per-node 2 --no-python ./solver
   rankmend run --nnodes 2 --nproc-per-node 8 --rdzv-endpoint node1:29400 train.py
-  rankmend run --nnodes 3:4 --nproc-per-node 8 --controller https://controller.example:9477 train.py
+  rankmend run --nnodes 4 --spares 1 --nproc-per-node 8 --controller https://controller.example:9477 train.py
 """,
 )
 @click.argument("target")
@@ -60,14 +95,18 @@ Examples:
     help="Number of ranks on this node.",
 )
 @click.option(
-    *both("--nnodes"), default="1", show_default=True, metavar="N|MIN:MAX", help="Number of nodes."
+    *both("--nnodes"),
+    default="1",
+    show_default=True,
+    metavar="N|MIN:MAX",
+    help="Number of nodes. MIN:MAX trains on all that join, up to MAX, and goes on with fewer.",
 )
 @click.option(
     "--spares",
     type=click.IntRange(min=0),
     default=0,
     metavar="S",
-    help="Number of nodes that wait as spares: --nnodes 4 --spares 1 is --nnodes 3:4.",
+    help="Number of these nodes that wait as spares until a node fails.",
 )
 @click.option(
     "--slurm/--no-slurm",
@@ -111,11 +150,24 @@ Examples:
     help="CA that signed the controller's certificate.  [env: RANKMEND_CA_FILE; default: the system's]",
 )
 @click.option(
+    "--pod-token-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar="RANKMEND_POD_TOKEN_FILE",
+    help="Projected service-account token that proves this pod to the controller.  "
+    "[env: RANKMEND_POD_TOKEN_FILE; default: /var/run/secrets/rankmend/token, if it is there]",
+)
+@click.option(
     "--shrink-multiple",
     type=click.IntRange(min=0),
-    default=0,
     metavar="N",
-    help="Allow the job to continue on fewer nodes if the number of ranks stays a multiple of N.",
+    help="With --nnodes MIN:MAX, train only on a number of ranks that is a multiple of N, such as TP x PP. [default: 1]",
+)
+@click.option(
+    "--grow-every",
+    "grow_every_s",
+    type=DURATION,
+    help="With --nnodes MIN:MAX, restart at most this often, right after a save, to take in healthy nodes that joined later. "
+    "Implies --preflight quick. [default: only at restarts after failures]",
 )
 @click.option(
     "--parallel",
@@ -203,6 +255,7 @@ Examples:
     help="Bind each rank to the CPUs near its GPU, chosen as PyTorch does.",
 )
 @click.option(*both("--logs-specs"), hidden=True)
+@click.option("--use-env", "--use_env", "use_env", is_flag=True, hidden=True, expose_value=False)
 @click.option(
     *both("--role"), default="default", show_default=True, help="ROLE_NAME for the ranks."
 )
@@ -429,6 +482,8 @@ def run(context: click.Context, /, **options: Any) -> None:
     from recovery.run.options import Mode, RunOptions, choose_mode
 
     level, baseline = options.pop("preflight"), options.pop("preflight_baseline")
+    if level is None and options["grow_every_s"] is not None:
+        level = "quick"  # only a node that has passed it is taken into a job that trains
     if level is None:
         console.take_over()
     try:
@@ -437,17 +492,23 @@ def run(context: click.Context, /, **options: Any) -> None:
             _warn_ignored(context, name, options.pop(name))
         _leave_meeting_to_controller(context, options)
         _take_controller(context, options)
+        _warn_unused_conf(RunOptions(**options))
         asked = _take_from_slurm(context, RunOptions(**options))
         _warn_of_other_launcher(asked)
         mode = choose_mode(asked)
         if level is not None:
             from rankmend.cli.run_preflight import check_first
 
-            check_first(level, baseline, asked)
+            asked = check_first(level, baseline, asked)
             console.take_over()  # it may start a thread, and the check forks
         if mode is Mode.STANDALONE:
             for name in _IGNORED_ALONE:
                 _warn_ignored(context, name, options[name])
+            if asked.nnodes.startswith("1:") and not asked.quiet:
+                echo(
+                    f"rankmend: --standalone waits for no other node of --nnodes {asked.nnodes}",
+                    err=True,
+                )
             from recovery.run.one_node import run_standalone
 
             code = run_standalone(asked, os.environ)
@@ -519,6 +580,18 @@ def _warn_of_other_launcher(asked: "RunOptions") -> None:
         echo(
             f"rankmend: {printable(name)} starts ranks of its own, which rankmend watches and restarts as one rank. To have each rank "
             "watched, give the script itself: rankmend run --nproc-per-node N SCRIPT (docs/use/frameworks.md)",
+            err=True,
+        )
+
+
+def _warn_unused_conf(asked: "RunOptions") -> None:
+    """Warn about settings of torchrun's meeting that change nothing here."""
+    from recovery.run.options import read_rdzv_conf
+
+    unused = sorted(read_rdzv_conf(asked).keys() - {"is_host", "last_call_timeout"})
+    if unused and asked.nnodes not in ("1", "1:1") and not asked.standalone:
+        echo(
+            f"rankmend: --rdzv-conf {printable(', '.join(unused))}: no meaning here, ignored",
             err=True,
         )
 

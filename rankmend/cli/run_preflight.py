@@ -2,6 +2,7 @@
 
 import os
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -17,10 +18,10 @@ UNFIT: Final = 69  # EX_UNAVAILABLE in sysexits.h; no exit code of Python, a she
 _SIGNALLED: Final = 128
 
 
-def check_first(level_name: str, baseline: Path | None, asked: "RunOptions") -> None:
-    """Check this node and return, or end the launcher: with 69 if the node is unfit, 128 + N after a signal.
+def check_first(level_name: str, baseline: Path | None, asked: "RunOptions") -> "RunOptions":
+    """Check this node and return what is asked of its launcher, with whether it passed.
 
-    What could not be checked is told and keeps nobody out; in observe mode nothing does.
+    Or end the launcher: with 69 if the node is unfit, 128 + N after a signal. What could not be checked is told and keeps nobody out; in observe mode nothing does.
     """
     from detectors.preflight.levels import FlightLevel
     from recovery.launcher.ranks.command import choose_interpreter
@@ -59,6 +60,14 @@ def check_first(level_name: str, baseline: Path | None, asked: "RunOptions") -> 
         echo("rankmend: this node was not checked; its ranks start", err=True)
     else:
         _say(asked, f"pre-flight check {result.outcome.value} in {result.took_s:.0f} s")
+    return with_result(asked, result)
+
+
+def with_result(asked: "RunOptions", result: "FlightResult") -> "RunOptions":
+    """Return what is asked of the launcher, with whether its node passed: a check without an answer is no pass."""
+    from detectors.preflight.verdicts import FlightOutcome
+
+    return replace(asked, passed_preflight=result.outcome is FlightOutcome.PASSED)
 
 
 def _has_other_nodes() -> bool:

@@ -20,6 +20,8 @@ def write_plot(path: Path, pyplot: Any, study: "Study") -> None:
     figure.suptitle(
         f"{setup.gpus:,} GPUs, {setup.days:g} days: {study.source}", fontsize=8, wrap=True
     )
+    for axis, title in zip(axes, titles_of(study), strict=True):
+        axis.set_title(title, loc="left", fontsize=10, fontweight="bold", wrap=True)
     parts = {name: one for name, one in total_parts(study.outcomes).items() if name != "productive"}
     _bars(axes[0], {name: (100 * o.p10, 100 * o.p50, 100 * o.p90) for name, o in parts.items()})
     axes[0].set_xlabel("share of the time lost, % (10th, 50th and 90th percentile)")
@@ -47,6 +49,41 @@ def write_plot(path: Path, pyplot: Any, study: "Study") -> None:
         figure.savefig(path)
     finally:
         pyplot.close(figure)
+
+
+def titles_of(study: "Study") -> list[str]:
+    """Return the result that each panel shows, as a sentence; medians over the seeds."""
+    from recovery.goodput.time_words import figure, share
+    from recovery.simulation.campaign import losses, total_parts
+
+    parts = {name: one.p50 for name, one in total_parts(study.outcomes).items()}
+    parts.pop("productive", None)
+    lost, titles = sum(parts.values()), []
+    if lost > 0:
+        most = max(parts, key=lambda name: parts[name])
+        of_it = f"{figure(100 * parts[most] / lost)} % of it by {most.replace('_', ' ')}"
+        titles.append(f"{figure(100 * lost)} % of the time is lost, {of_it}")
+    else:
+        titles.append("No time is lost")
+    causes = {name: one.p50 for name, one in losses(study.outcomes).items()}
+    whole = sum(causes.values())
+    if whole > 0:
+        first = max(causes, key=lambda name: causes[name])
+        titles.append(
+            f"{figure(whole)} GPU-hours are lost, {share(causes[first] / whole)} of them to {first}"
+        )
+    else:
+        titles.append("No GPU-hour is lost")
+    if study.intervals:
+        best = study.intervals[0]
+        peak = max(best.measured, key=lambda one: one.ettr.p50)
+        titles.append(
+            f"The best interval of {best.tier} is {figure(peak.interval_s)} s; Daly's formula says {figure(best.daly_s)} s"
+        )
+    if study.worth:
+        top = max(study.worth, key=lambda one: one.gpu_hours.p50)
+        titles.append(f"{top.what} wins the most: {figure(top.gpu_hours.p50)} GPU-hours")
+    return titles
 
 
 def _bars(axis: Any, values: dict[str, tuple[float, float, float]]) -> None:

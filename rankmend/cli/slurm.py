@@ -25,7 +25,7 @@ Examples:
   rankmend slurm --all --json
 """
 )
-@click.option("--all", "with_all", is_flag=True, help="Show all kept requests.")
+@click.option("--all", "with_all", is_flag=True, help="Show all stored requests, also ended ones.")
 @controller_options
 @json_option
 def slurm(with_all: bool, access: Access, as_json: bool) -> None:
@@ -73,7 +73,7 @@ def say_requests(
             lines.append(f"  because: {one.reason}")
     if len(kept) < len(ended):
         lines.append(f"and {len(ended) - len(kept)} older requests (--all)")
-    return [printable(line) for line in lines] or [f"nothing was asked of {manager}"]
+    return [printable(line) for line in lines] or [f"no request was sent to {manager}"]
 
 
 def _what(one: "wire.SlurmRequestView") -> str:

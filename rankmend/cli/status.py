@@ -5,9 +5,10 @@ from pathlib import Path
 import click
 
 from rankmend.cli.controller_names import complete_job
-from rankmend.cli.controller_options import Access, controller_options
+from rankmend.cli.controller_options import Access, controller_options, is_own_state
 from rankmend.cli.options import json_option, state_option
-from rankmend.cli.reader import Wanted, reading
+from rankmend.cli.output import echo
+from rankmend.cli.reader import NOTHING_RUNS, Wanted, find_empty, has_watched, reading
 
 
 @click.command(
@@ -41,11 +42,16 @@ def status(
     JOB is the beginning of a job's name or UUID. Asks the controller if one is named, else reads this
     machine's state folder.
     """
+    empty = None if watch or as_json or job is not None else find_empty(access, state_dir)
+    if empty is not None and not (is_own_state() and has_watched()):
+        echo(str(empty))
+        echo(NOTHING_RUNS)
+        return
     from rankmend.cli.status_view import show
 
     wanted = Wanted(job, show_all, show_nodes)
     try:
-        with reading(access, state_dir) as reader:
+        with reading(access, state_dir, with_watched=True) as reader:
             show(reader, wanted, as_json=as_json, watch=watch)
     except KeyboardInterrupt:
         if not watch:

@@ -12,14 +12,14 @@ from rankmend.cli.checkpoint_lines import say_checkpoint, say_snapshots
 from rankmend.cli.controller_options import console
 from rankmend.cli.kubernetes_node_lines import render_kubernetes_nodes
 from rankmend.cli.nccl_lines import say_nccl
-from rankmend.cli.options import print_json, seconds
+from rankmend.cli.options import hours, local_time, print_json, seconds
 from rankmend.cli.output import clean
 from rankmend.cli.plane_lines import say_plane
-from rankmend.cli.reader import Picture, Reader, Wanted
+from rankmend.cli.reader import NOTHING_RUNS, Picture, Reader, Wanted
 from rankmend.cli.slurm_node_lines import render_slurm_nodes
 from rankmend.cli.status_watch import Changes, print_json_line, repeat
 from rankmend.cli.times import say_time
-from rankmend.cli.watched_lines import render_watched
+from rankmend.cli.watched_lines import rank_table, render_watched
 from rankmend.printable import printable
 from rankmend.unsaved import Unsaved
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _JOBS_SHOWN: Final = 40  # without --all or JOB; likewise
 _NODES_SHOWN: Final = 40  # without --nodes or JOB; nodes that need a person come first
 _NOTES_SHOWN: Final = 5
+_FINDINGS_SHOWN: Final = 3  # open ones of a node
 # What a node hangs on, by column; one that no node has a word in is left out.
 _PLACES: "Final[dict[str, Callable[[wire.NodeView], str]]]" = {
     "NVLink domain": lambda node: node.nvlink_domain,
@@ -60,7 +61,7 @@ def show(reader: Reader, wanted: Wanted, *, as_json: bool, watch: bool) -> None:
     elif watch:
         _watch_lines(reader, wanted, as_json=as_json)
     elif as_json:
-        print_json(plain(reader.picture(wanted)))
+        print_json(plain(reader.picture(wanted), wanted))
     else:
         console().print(render(reader.picture(wanted), wanted))
 
@@ -95,7 +96,7 @@ def _watch_lines(reader: Reader, wanted: Wanted, *, as_json: bool) -> None:
     def show() -> None:
         told = reader.picture_or_problem(wanted)
         if as_json:
-            print_json_line(plain(told) if isinstance(told, Picture) else {"error": told})
+            print_json_line(plain(told, wanted) if isinstance(told, Picture) else {"error": told})
         elif isinstance(told, Picture):
             changes.print(_lines(told))
         else:
@@ -104,13 +105,15 @@ def _watch_lines(reader: Reader, wanted: Wanted, *, as_json: bool) -> None:
     repeat(reader.watch_s, show)
 
 
-def plain(picture: Picture) -> dict[str, Any]:
-    """Return the picture for JSON."""
+def plain(picture: Picture, wanted: Wanted) -> dict[str, Any]:
+    """Return the picture for JSON: of jobs that have ended, only those that a script asks for."""
     import msgspec
 
+    with_ended = wanted.with_ended or wanted.job is not None
+    jobs = [job for job in picture.jobs if with_ended or _runs(job)]
     return {
         "controller": picture.controller,
-        "jobs": msgspec.to_builtins(picture.jobs),
+        "jobs": msgspec.to_builtins(jobs),
         "watched": msgspec.to_builtins(picture.watched),
         "nodes": msgspec.to_builtins(picture.nodes),
         "slurm_nodes": msgspec.to_builtins(picture.slurm_nodes),
@@ -151,9 +154,12 @@ def render(picture: Picture, wanted: Wanted) -> "RenderableType":
         parts.append(Text(printable(text), style="yellow"))
     parts += [Text(_say_pause(one), style="yellow") for one in picture.cluster.paused]
     parts += [Text(note, style="yellow") for note in picture.cluster.notes[-_NOTES_SHOWN:]]
-    if not picture.jobs and not picture.watched:
-        parts.append(Text("no running job (--all shows ended ones)"))
-    parts += _render_jobs(picture, wanted)
+    if not picture.watched and not any(map(_runs, picture.jobs)) and wanted.job is None:
+        parts.append(Text(NOTHING_RUNS))
+    if wanted.with_ended and wanted.job is None:
+        parts += _render_list(picture.jobs)
+    else:
+        parts += _render_jobs(picture, wanted)
     parts += render_watched(picture.watched)
     if picture.nodes:
         parts.append(_render_nodes(picture, wanted))
@@ -181,11 +187,56 @@ def _render_jobs(picture: Picture, wanted: Wanted) -> "list[RenderableType]":
     if left:
         parts.append(Text(f"{len(jobs)} jobs: {_by_state(jobs)}", style="bold"))
     for job in shown:
-        parts += _render_job(job, spares, plans[job.job_id])
+        is_one = wanted.job is not None
+        parts += _render_job(job, spares, plans[job.job_id], with_costs=is_one)
     if left:
         text = f"and {left} more jobs: {_by_state(jobs[len(shown) :])} (--all, or a job's name)"
         parts.append(Text(text, style="dim"))
     return parts
+
+
+def _runs(job: "wire.JobView") -> bool:
+    from recovery.journal.job_records import OutcomeKind
+
+    return job.state not in [kind.value for kind in OutcomeKind]
+
+
+def _render_list(jobs: "Sequence[wire.JobView]") -> "list[RenderableType]":
+    """Return all jobs as one table, those that run first, of the others the newest first."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    if not jobs:
+        return []
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    for column in ("job", "state", "id", "started", "duration", "script"):
+        table.add_column(column, overflow="fold", no_wrap=column == "started")
+    for column in ("ranks", "nodes", "attempt", "incidents", "step"):
+        table.add_column(column, justify="right")
+    ordered = sorted(jobs, key=lambda job: (not _runs(job), -(job.began_unix_s or 0.0)))
+    for job in ordered:
+        began = (
+            "-" if job.began_unix_s is None else local_time(job.began_unix_s, "%Y-%m-%d %H:%M:%S")
+        )
+        table.add_row(
+            Text(job.name, style="bold"),
+            Text(say_state(job.state), style=_COLOURS.get(job.state, "white")),
+            job.job_id[:8],
+            began,
+            "-" if job.lasted_s is None else hours(job.lasted_s),
+            job.script or "-",
+            *(str(number) for number in (job.world_size, job.nodes, job.attempt, job.incidents)),
+            "-" if job.highest_step is None else str(job.highest_step),
+        )
+    return [table, Text("rankmend status JOB shows one in detail", style="dim")]
+
+
+def say_state(state: str) -> str:
+    """Return a job's state in the words of people; programs read the value."""
+    from recovery.views.state_words import word_of
+
+    return word_of(state)
 
 
 def _need_of_job(job: "wire.JobView", *, has_plan: bool) -> int:
@@ -201,14 +252,14 @@ def _need_of_job(job: "wire.JobView", *, has_plan: bool) -> int:
 
 def _by_state(jobs: "Sequence[wire.JobView]") -> str:
     counts = Counter(job.state for job in jobs).most_common()
-    return ", ".join(f"{count} {printable(state)}" for state, count in counts)
+    return ", ".join(f"{count} {printable(say_state(state))}" for state, count in counts)
 
 
 def _spares(picture: Picture) -> "Mapping[str, int] | None":
-    """Return how many spares each job has; None where nobody knows: a journal does not list them."""
+    """Return how many spares each job can use; None where nobody knows: a journal does not list them."""
     if not picture.nodes:
         return None
-    return Counter(one.job_id for one in picture.nodes if one.is_spare)
+    return Counter(one.job_id for one in picture.nodes if one.is_spare and one.held is None)
 
 
 def _head(job: "wire.JobView", spares: "Mapping[str, int] | None") -> "Text":
@@ -218,7 +269,7 @@ def _head(job: "wire.JobView", spares: "Mapping[str, int] | None") -> "Text":
     head = Text.assemble(
         (job.name, "bold"),
         "  ",
-        (job.state, _COLOURS.get(job.state, "white")),
+        (say_state(job.state), _COLOURS.get(job.state, "white")),
         ("  paused", "yellow") if job.is_paused else "",
         f"  attempt {job.attempt}, {counted(job.world_size, 'rank')} on {counted(job.nodes, 'node')}{spare}, "
         f"{counted(job.restarts, 'restart')}{_left(job.restarts_left)}, {job.restarts_without_progress} without "
@@ -234,8 +285,13 @@ def _left(count: int | None) -> str:
 
 
 def _render_job(
-    job: "wire.JobView", spares: "Mapping[str, int] | None", plans: "Sequence[wire.PlanView]"
+    job: "wire.JobView",
+    spares: "Mapping[str, int] | None",
+    plans: "Sequence[wire.PlanView]",
+    *,
+    with_costs: bool,
 ) -> "list[RenderableType]":
+    """Return what is known of a job; ``with_costs``: also what saving costs, and how often would be best."""
     from rich.text import Text
 
     from recovery.report.overview import StoredJobView
@@ -259,6 +315,8 @@ def _render_job(
     if job.reason is not None:
         incident = f"{job.incident_id}: " if job.incident_id is not None else ""
         lines.append(Text(f"  {incident}{job.reason}"))
+    if job.down_s is not None:
+        lines.append(Text(f"  {say_down(job)}", style="yellow"))
     lines += [Text(f"  {_say_plan(plan)}", style="yellow") for plan in plans]
     if job.parallel is not None:
         lines.append(Text(f"  {_say_parallel(job.parallel)}"))
@@ -266,9 +324,11 @@ def _render_job(
         style = "dim" if job.unsaved.cause == Unsaved.NO_FOLDER.value else "yellow"
         lines.append(Text(printable(f"  {job.unsaved.text}"), style=style))
     if job.checkpoint is not None:
-        lines += [Text(f"  {line}") for line in say_checkpoint(job.checkpoint)]
+        said = say_checkpoint(job.checkpoint, with_costs=with_costs)
+        lines += [Text(f"  {line}") for line in said]
     if job.snapshots is not None:
-        lines += [Text(f"  {line}") for line in say_snapshots(job.snapshots, job.world_size)]
+        said = say_snapshots(job.snapshots, job.world_size, with_costs=with_costs)
+        lines += [Text(f"  {line}") for line in said]
     if stored is not None:
         lines += _render_ranks(stored)
     return lines
@@ -276,33 +336,13 @@ def _render_job(
 
 def _render_ranks(job: "StoredJobView") -> "list[RenderableType]":
     """Return the progress of the ranks on this machine, which no controller collects."""
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
     said = (*job.slow, *job.numbers, *job.replicas)
     lines: list[RenderableType] = [Text(f"  {line}", style="yellow") for line in said]
     if not job.ranks:
         return lines
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    for column in ("rank", "pid", "step", "step time", "last step"):
-        table.add_column(column, justify="right")
-    table.add_column("section")
-    has_starts = any(rank.start == "forked" or rank.why_not_forked for rank in job.ranks)
-    if has_starts:
-        table.add_column("start")
-    for rank in job.ranks:
-        start = f"{rank.start}: {rank.why_not_forked}" if rank.why_not_forked else rank.start
-        table.add_row(
-            str(rank.rank),
-            str(rank.pid),
-            "-" if rank.step is None else str(rank.step),
-            seconds(rank.step_seconds),
-            "-" if rank.step_age_s is None else f"{seconds(rank.step_age_s)} ago",
-            rank.problem or rank.section or "no progress reported",
-            *([printable(start or "-")] if has_starts else []),
-        )
-    return [*lines, table]
+    return [*lines, rank_table(job.ranks)]
 
 
 def _say_parallel(told: "wire.ParallelSizes") -> str:
@@ -311,6 +351,16 @@ def _say_parallel(told: "wire.ParallelSizes") -> str:
     sharded = ", ".join(printable(one) for one in told.sharded_parts)
     shown = f"parallel sizes (declared): {from_wire(told)}"
     return f"{shown}; sharded: {sharded}" if sharded else shown
+
+
+def say_down(job: "wire.JobView") -> str:
+    """Return what the open incident of a job costs so far: time, ranks, and steps to make again where they are known."""
+    assert job.down_s is not None, "called while an incident is open"
+    said = f"down {seconds(job.down_s)} so far, {counted(job.world_size, 'rank')} idle"
+    seen = job.checkpoint
+    if seen is None or not seen.steps_since:
+        return said
+    return f"{said}, {counted(seen.steps_since, 'step')} to make again"
 
 
 def _say_plan(plan: "wire.PlanView") -> str:
@@ -335,10 +385,17 @@ def _render_nodes(picture: Picture, wanted: Wanted) -> "Table":
     from rich.table import Table
     from rich.text import Text
 
+    from recovery.views.state_words import TRAINS, use_of
+
     names = {job.job_id: job.name for job in picture.jobs}
+    states = {job.job_id: job.state for job in picture.jobs}
+    findings: defaultdict[str, list[str]] = defaultdict(list)
+    for found in picture.cluster.findings:
+        findings[found.node].append(f"{found.check}: {found.summary}")
     nodes: Sequence[wire.NodeView] = picture.nodes
     if not wanted.every_node and wanted.job is None:
-        nodes = sorted(nodes, key=_need)[:_NODES_SHOWN]
+        nodes = sorted(nodes, key=lambda one: _need(one, has_finding=one.node in findings))
+        nodes = nodes[:_NODES_SHOWN]
     table = Table("node", "job", box=box.SIMPLE, pad_edge=False)
     table.add_column("ranks", overflow="fold")
     table.add_column("heard", justify="right", no_wrap=True)
@@ -352,9 +409,11 @@ def _render_nodes(picture: Picture, wanted: Wanted) -> "Table":
     for one in nodes:
         heard = Text(_heard(one.heard_age_s))
         heard.stylize("yellow" if _is_silent(one) else "")
-        state = Text("spare" if one.is_spare else "in use")
+        state = Text(use_of(one, states.get(one.job_id, TRAINS)))
         if one.held is not None:
             state = Text(f"{state.plain if one.ranks else 'held back'}, {one.held}", style="red")
+        for text in findings[one.node][:_FINDINGS_SHOWN]:
+            state.append(printable(f"; {text}"), style="red")
         start = [printable(_say_starts(one))] if has_starts else []
         job = names.get(one.job_id, one.job_id)
         place = [printable(tell(one)) for tell in shown.values()]
@@ -384,9 +443,9 @@ def _heard(age_s: float | None) -> str:
     return f"{age_s:.1f} s ago" if age_s < 100 else f"{seconds(age_s)} ago"
 
 
-def _need(node: "wire.NodeView") -> int:
+def _need(node: "wire.NodeView", *, has_finding: bool) -> int:
     """Return the sort key of a node: nodes that need a person come first, as the list may be cut."""
-    return 0 if node.held is not None else 1 if _is_silent(node) else 2
+    return 0 if node.held is not None or has_finding else 1 if _is_silent(node) else 2
 
 
 def _is_silent(node: "wire.NodeView") -> bool:

@@ -1,12 +1,15 @@
 """Times as people type and read them, shown with their zone."""
 
 import re
+import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone, tzinfo
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 import click
+
+from rankmend.cli.units import DURATION
 
 _FORM: Final = re.compile(
     r"(?:(?P<day>\d{4}-\d{2}-\d{2})[T ])?(?P<time>\d{2}:\d{2}(?::\d{2})?)\s*"
@@ -80,6 +83,38 @@ class ZoneParameter(click.ParamType):  # type: ignore[type-arg]  # generic only 
                 param,
                 ctx,
             )
+
+
+class SinceParameter(click.ParamType):  # type: ignore[type-arg]  # generic only from click 8.3
+    """A duration before now (``7d``), or a time (``2026-12-01T08:00``)."""
+
+    name = "duration or time"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> "float | TimeOfDay":
+        text = str(value).strip()
+        if text[-1:] in "smhd" or text.replace(".", "", 1).isdigit():
+            return DURATION.convert(text, param, ctx)
+        try:
+            return TimeParameter().convert(text, param, ctx)
+        except click.BadParameter:
+            self.fail(
+                f"{text!r:.80} is neither a duration (7d, 12h) nor a time (2026-12-01T08:00, or 08:00 for today)",
+                param,
+                ctx,
+            )
+
+
+SINCE: Final = SinceParameter()
+
+
+def begin_of(since: "float | TimeOfDay | None") -> float | None:
+    """Return the moment that ``--since`` names, in unix seconds; None: it was not given."""
+    if since is None:
+        return None
+    now_unix_s = time.time()
+    return since.unix_s(None, now_unix_s) if isinstance(since, TimeOfDay) else now_unix_s - since
 
 
 def say_time(unix_s: float, zone: tzinfo | None = None) -> str:

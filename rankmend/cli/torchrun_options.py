@@ -1,7 +1,8 @@
 """Options of `rankmend run` that torchrun has, too: both spellings, abbreviations, and the variables that torchrun reads."""
 
 import os
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import click
 from click.core import ParameterSource
@@ -28,8 +29,30 @@ def _underscored(name: str) -> str:
     return "--" + name[2:].replace("-", "_")
 
 
+def long_name(option: click.Parameter) -> str:
+    """Return the name of an option as it is typed in full, without the dashes."""
+    return next((name[2:] for name in option.opts if name.startswith("--")), option.opts[0])
+
+
 class RunCommand(click.Command):
     """Accepts abbreviated options; if a bad value came from a variable, its error names the variable."""
+
+    def __init__(self, *arguments: Any, groups: Mapping[str, Sequence[str]], **named: Any) -> None:
+        """``groups``: headings of `--help`, and the names of the options below each."""
+        super().__init__(*arguments, **named)
+        self.groups = groups
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = {
+            long_name(option): row
+            for option in self.get_params(ctx)
+            if (row := option.get_help_record(ctx)) is not None
+        }
+        for heading, names in self.groups.items():
+            with formatter.section(heading):
+                formatter.write_dl([rows.pop(name) for name in names])
+        with formatter.section("Other"):
+            formatter.write_dl(list(rows.values()))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         options = [option for option in self.params if isinstance(option, click.Option)]

@@ -34,6 +34,26 @@ class _WithUnit(click.ParamType):  # type: ignore[type-arg]  # generic only from
         return number
 
 
+class DurationBetween(click.ParamType):  # type: ignore[type-arg]  # generic only from click 8.3
+    """A duration within bounds, written as all durations are: 90, 90s, 30m."""
+
+    name = "duration"
+
+    def __init__(self, least_s: float, most_s: float) -> None:
+        self._least_s = least_s
+        self._most_s = most_s
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        found_s = WAIT.convert(value, param, ctx)
+        if not self._least_s <= found_s <= self._most_s:
+            self.fail(
+                f"{value} is not within {self._least_s:g} s and {self._most_s:g} s", param, ctx
+            )
+        return found_s
+
+
 _SECONDS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES: Final = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 DURATION: Final = _WithUnit("duration", _SECONDS, 1e9, "90, 90s, 30m or 12h", takes_zero=False)

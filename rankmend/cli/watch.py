@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from rankmend.cli.options import fail
+from rankmend.cli.options import examples, fail
 from rankmend.cli.output import echo
 from rankmend.errors import ConfigError
 
@@ -23,7 +23,7 @@ def default_folder() -> Path:
     return Path(base) / "rankmend" / "hook"
 
 
-@watch.command()
+@watch.command(epilog=examples('eval "$(rankmend watch env)"'))
 @click.option(
     "--for",
     "place",

@@ -1,4 +1,4 @@
-"""The lines of `rankmend status` about jobs that other launchers have started."""
+"""The lines of `rankmend status` about ranks on this machine, and about jobs that other launchers have started."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -10,8 +10,10 @@ from rankmend.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.table import Table
 
     from recovery.api import wire
+    from recovery.report.overview import StoredRankView
 
 _SHOWN: Final = 40  # jobs; those in trouble come first
 _COLOURS: Final = {"training": "green", "hung": "red", "slow": "yellow", "unknown": "yellow"}
@@ -45,9 +47,37 @@ def say_trouble(job: "wire.WatchedView") -> list[str]:
     return [printable(line) for line in lines]
 
 
+def rank_table(ranks: "Sequence[StoredRankView]") -> "Table":
+    """Return the ranks on this machine, one a row."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    for column in ("rank", "pid", "step", "step time", "last step"):
+        table.add_column(column, justify="right")
+    table.add_column("section")
+    has_starts = any(rank.start == "forked" or rank.why_not_forked for rank in ranks)
+    if has_starts:
+        table.add_column("start")
+    for rank in ranks:
+        start = f"{rank.start}: {rank.why_not_forked}" if rank.why_not_forked else rank.start
+        table.add_row(
+            str(rank.rank),
+            str(rank.pid),
+            "-" if rank.step is None else str(rank.step),
+            seconds(rank.step_seconds),
+            "-" if rank.step_age_s is None else f"{seconds(rank.step_age_s)} ago",
+            printable(rank.problem or rank.section or "no step yet"),
+            *([printable(start or "-")] if has_starts else []),
+        )
+    return table
+
+
 def render_watched(jobs: "Sequence[wire.WatchedView]") -> "list[RenderableType]":
     """Return the lines for people."""
     from rich.text import Text
+
+    from recovery.report.overview import LocalWatchedView
 
     lines: list[RenderableType] = []
     for job in jobs[:_SHOWN]:
@@ -55,6 +85,8 @@ def render_watched(jobs: "Sequence[wire.WatchedView]") -> "list[RenderableType]"
         name = (printable(job.name), "bold")
         lines.append(Text.assemble(name, "  ", (job.state, colour), f"  {say_head(job)}"))
         lines += [Text(f"  {line}") for line in say_trouble(job)]
+        if isinstance(job, LocalWatchedView) and job.ranks:
+            lines.append(rank_table(job.ranks))
     if len(jobs) > _SHOWN:
         lines.append(Text(f"and {len(jobs) - _SHOWN} more watched jobs (--json)", style="dim"))
     return lines

@@ -195,6 +195,7 @@ class ForkedRank:
         self.guardian_pid = guardian_pid
         self.prepared = prepared
         self.attempt = self.link = self.body_fd = None  # until it is given a rank
+        self.is_store = False  # this process serves rendezvous stores instead; body_fd: its channel
         self.standard = []
         self.body = {}
 
@@ -219,7 +220,8 @@ def await_a_rank(rank):
     if not packet:  # the server has ended
         time.sleep(_LINGER_S)
         os._exit(0)
-    rank.attempt = json.loads(packet.decode("ascii"))["attempt"]
+    asked = json.loads(packet.decode("ascii"))
+    rank.attempt, rank.is_store = asked["attempt"], bool(asked.get("store"))
     rank.link, rank.body_fd = descriptors[:2]
     rank.standard = descriptors[2:]
 
@@ -239,6 +241,27 @@ def tell_the_guardian(rank):
 def await_the_guardian(rank):
     if os.read(rank.link, 16) != layout.GO:
         os._exit(_EX_OSERR)  # fenced meanwhile, or given up
+
+
+def serve_stores(rank):
+    """Serve rendezvous stores and end, where this process was forked for them; a rank goes on.
+
+    It has the packages that the server has imported, and no line of the script ever runs in it.
+    """
+    if not rank.is_store:
+        return
+    os.dup2(rank.body_fd, 0)
+    os.close(rank.body_fd)
+    becoming.take_standard(rank.standard)
+    if rank.prepared.oom_score is not None:
+        write_oom_score(rank.prepared.oom_score)
+    becoming.show_as((sys.executable, "rankmend.hook.store_host"))
+    os.write(rank.link, layout.RUNNING)
+    os.close(rank.link)
+    rank.link = None
+    from rankmend.hook import store_host
+
+    os._exit(store_host.main(is_forked=True))
 
 
 def take_the_program(rank):
@@ -277,9 +300,9 @@ def follow_the_variables(rank):
     expected = rank.prepared.expected
     if expected is None:  # nobody has learned
         return
+    imports.begin_forked(rank.prepared.packages)
     follow = variables.Expected(os.environ._data, expected, lambda: start_afresh(rank.body))
     variables.follow(follow)
-    imports.begin_forked(rank.prepared.packages)
 
 
 def start_afresh(body):
@@ -300,6 +323,7 @@ STAGES = (
     carry_the_mark,
     tell_the_guardian,
     await_the_guardian,
+    serve_stores,
     take_the_program,
     begin_random_states,
     watch_the_steps,

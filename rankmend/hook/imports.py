@@ -14,19 +14,26 @@ from rankmend.hook import import_order, layout, new_modules, variables
 _OURS = ("rankmend", "sitecustomize", "usercustomize", "__main__", "__mp_main__")
 _is_told = False
 _shared = None  # in a forked rank: the packages of which its server knows
+_path = None  # in a forked rank: the file that it writes
 
 
 def begin_forked(packages):
-    """Note that this rank was forked by a server that knows of these packages."""
-    global _shared
+    """Note that this rank was forked by a server that knows of these packages.
+
+    The file is then the rank's alone: what its script starts, such as ranks of its own, was forked of no server, and would
+    tell a list as if nothing were known.
+    """
+    global _shared, _path
     _shared = packages
+    _path = os.environ.get(layout.ENV_IMPORTS_FILE)
+    os.environ.pop(layout.ENV_IMPORTS_FILE, None)
 
 
 def tell():
     """Write the list once, where the launcher asks for it; never raise."""
     global _is_told
     try:
-        path = os.environ.get(layout.ENV_IMPORTS_FILE)
+        path = _path or os.environ.get(layout.ENV_IMPORTS_FILE)
         if not path or _is_told:
             return
         _is_told = True

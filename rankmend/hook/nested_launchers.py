@@ -1,9 +1,16 @@
-"""Launchers that start ranks of their own, such as torchrun: below `rankmend run` their process is no rank.
+"""Ranks below a rank of `rankmend run`: those of another launcher, such as torchrun, and those that a script starts itself.
+
+The launcher's own process is no rank. All processes below a rank share its progress file, and one of them reports: the
+first that attaches. A script that starts its ranks (torch.multiprocessing.spawn, notebook_launcher, torchrun as a
+subprocess) has attached by then, but finishes no step. So the first of them that finishes one takes the place of an ancestor
+that has reported neither a step nor a section. A process that multiprocessing or a fork has made counts as a rank where it has
+formed a process group itself, as for `rankmend watch` (`rankmend.hook.watched_file.find_unlaunched`): a data loader's worker has not.
 
 Standard library and Python 3.8 only.
 """
 
 import os
+import sys
 
 _PROGRAMS = ("torchrun", "accelerate", "accelerate-launch", "deepspeed", "composer", "fabric")
 _MODULES = (
@@ -16,6 +23,9 @@ _MODULES = (
 )
 _WITH_VALUE = ("-W", "-X")  # options of Python that may take the next argument
 _BYTES_MAX = 65536  # of a command line
+_GENERATIONS_MAX = (
+    16  # between a script and a rank that it starts: mostly one, with a launcher and a shell three
+)
 
 
 def named_by(target, is_module):
@@ -47,3 +57,50 @@ def is_own_process():
     except OSError:
         return False
     return started_by(words) is not None
+
+
+# What a script starts.
+
+
+class NoRankYetError(Exception):
+    """This process reports nothing, unless it finishes a step."""
+
+
+_had_group_at_fork = (
+    None  # whether the process was in a group when this one was forked of it; None: not forked
+)
+
+
+def note_fork():
+    """Note, in a forked child, what it has of its parent."""
+    global _had_group_at_fork
+    _had_group_at_fork = _is_in_group()
+
+
+def may_be_rank(is_child):
+    """Return whether a process that finishes a step may be a rank; ``is_child``: multiprocessing has started it."""
+    if not is_child and _had_group_at_fork is None:
+        return True
+    return not _had_group_at_fork and _is_in_group()
+
+
+def _is_in_group():
+    distributed = sys.modules.get("torch.distributed")
+    return distributed is not None and distributed.is_available() and distributed.is_initialized()
+
+
+def is_below(ancestor):
+    """Return whether this process descends from that one."""
+    pid = os.getppid()
+    for _generation in range(_GENERATIONS_MAX):
+        if pid == ancestor:
+            return True
+        if pid <= 1:
+            return False
+        try:
+            with open("/proc/%d/stat" % pid, "rb") as file:
+                stat = file.read()
+            pid = int(stat[stat.rindex(b")") + 2 :].split()[1])
+        except (OSError, ValueError, IndexError):
+            return False
+    return False

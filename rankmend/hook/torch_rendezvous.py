@@ -1,7 +1,7 @@
 """Dates the first rendezvous of an unchanged PyTorch script, and has its process groups end well.
 
 `torch.distributed.init_process_group` is wrapped, and called as before; only a call that succeeds is
-reported, and only the first one of the process. Before each, the rank tells which NCCL it has loaded. Before `destroy_process_group`, and at the end of the process,
+reported, and only the first one of the process, by a rank that a script starts at its first step. Before each, the rank tells which NCCL it has loaded. Before `destroy_process_group`, and at the end of the process,
 gloo's threads get the time to finish (`gloo_threads`).
 """
 
@@ -15,6 +15,7 @@ from rankmend.hook.on_import import when_imported
 
 _MODULE = "torch.distributed.distributed_c10d"
 _INIT, _DESTROY = "init_process_group", "destroy_process_group"
+_unreported_ns = None  # when the groups of a process formed that doesn't report yet
 _holders_ahead = {
     _INIT: (),
     _DESTROY: (),
@@ -24,6 +25,12 @@ _holders_ahead = {
 def watch():
     """Wrap both functions as soon as this process imports torch.distributed."""
     when_imported(_MODULE, _wrap)
+
+
+def tell_unreported(writer):
+    """Report the rendezvous that was before this process reported."""
+    if _unreported_ns is not None:
+        writer.mark_rendezvous(*_unreported_ns)
 
 
 def look_ahead():
@@ -58,7 +65,8 @@ def _wrap(module):
 def _make_dated(original):
     @functools.wraps(original)
     def init_process_group(*arguments, **named):
-        writer = rankmend._writer  # None in a forked child
+        global _unreported_ns
+        writer = rankmend._writer  # None in a child of a rank
         if writer is not None:
             nccl.tell(writer)  # before: two versions that meet end here
             writer.mark_end(0)  # it had destroyed its groups before
@@ -68,6 +76,8 @@ def _make_dated(original):
             writer.mark_rendezvous(began_ns, monotonic_ns())
             atexit.unregister(gloo_threads.let_go)
             atexit.register(gloo_threads.let_go)
+        elif _unreported_ns is None:
+            _unreported_ns = began_ns, monotonic_ns()
         return result
 
     return init_process_group

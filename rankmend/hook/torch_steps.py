@@ -59,7 +59,10 @@ def watch():
 def _register(module):
     try:
         register = module.register_optimizer_step_post_hook
-        if _counting and rankmend._attach(layout.FLAG_AUTO):
+        # One that can't attach now may be a rank that the script has started: that shows at its first step.
+        if _counting and (
+            rankmend._attach(layout.FLAG_AUTO) or os.environ.get(layout.ENV_PROGRESS_FILE)
+        ):
             counter = Counter(Installer())
             register(counter.after_step)
             atexit.register(counter.tell_held)
@@ -87,9 +90,11 @@ class Counter:
 
     def after_step(self, optimizer, _args, _kwargs):
         # Nothing to catch here: what comes by is a signal handler's, and so the script's.
-        writer = rankmend._writer  # None in a forked child
-        if writer is None:
-            return
+        writer = rankmend._writer
+        if writer is None:  # a child of a rank
+            if not rankmend._attach_at_step(layout.FLAG_AUTO):
+                return
+            writer = rankmend._writer
         if not self._installer.is_done:
             self._installer.look()
         if not _counting:

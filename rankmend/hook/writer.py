@@ -14,6 +14,7 @@ from time import monotonic_ns
 
 from rankmend.hook import layout
 from rankmend.hook.device_name import device_name
+from rankmend.hook.nested_launchers import NoRankYetError, is_below
 from rankmend.hook.notice import warn
 from rankmend.hook.plain_number import describe, plain_number
 
@@ -53,7 +54,7 @@ class AttachError(Exception):
     """The progress file can't be used; never leaves the hook."""
 
 
-class OtherWriterError(AttachError):
+class OtherWriterError(AttachError, NoRankYetError):
     """A living process writes this file already: this one is a child of the rank."""
 
 
@@ -86,7 +87,8 @@ def _amount(value):
 class Writer:
     """One mapped progress file, with `step(n)` and `section(name)` for it."""
 
-    def __init__(self, path, flags=0):
+    def __init__(self, path, flags=0, takes_place=False):
+        """``takes_place``: also of an ancestor that has reported nothing (`rankmend.hook.nested_launchers`)."""
         self.pid = os.getpid()
         self._flags = flags
         self._start_ticks = read_start_ticks(self.pid) or 0
@@ -119,7 +121,7 @@ class Writer:
                 raise AttachError(
                     "%s is not a progress file of version %d" % (path, layout.VERSION)
                 )
-            self._take(descriptor, path)
+            self._take(descriptor, path, takes_place)
         finally:
             os.close(descriptor)
         calls = self._make_calls()
@@ -127,7 +129,7 @@ class Writer:
         self.enter, self.leave, self.begin_collective, self.end_collective = calls[3:7]
         self.add_wait, self.step_at, self.own_ns, self.own_ns_beside = calls[7:]
 
-    def _take(self, descriptor, path):
+    def _take(self, descriptor, path, takes_place):
         """Become the only writer, or raise if another living process is."""
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -135,7 +137,13 @@ class Writer:
             raise OtherWriterError("%s is being attached by another process" % path) from error
         try:
             pid, _flags, ticks = layout.ATTACHMENT.unpack_from(self._map, layout.ATTACHMENT_AT)[:3]
-            if pid and pid != self.pid and ticks and read_start_ticks(pid) == ticks:
+            if (
+                pid
+                and pid != self.pid
+                and ticks
+                and read_start_ticks(pid) == ticks
+                and not (takes_place and self._has_told_nothing() and is_below(pid))
+            ):
                 raise OtherWriterError("%s belongs to process %d" % (path, pid))
             self._attached_ns = monotonic_ns()
             self._map[layout.HEAD_AT : layout.HEAD_AT + 8] = bytes(8)  # a dead writer's steps
@@ -151,10 +159,16 @@ class Writer:
             self._put(layout.BACKGROUND_AT, layout.BACKGROUND.pack(*[0] * 4))
             self._put(layout.PLACE_AT, layout.PLACE.pack(*[0] * 6))
             self._put(layout.NCCL_AT, layout.NCCL.pack(*[0] * layout.NCCL_MAX))
-            self._write_attachment()
+            self._put_attachment()
         finally:
             # Closing would not do: the map keeps a duplicate of the descriptor.
             fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+    def _has_told_nothing(self):
+        """Return whether the one that has this file has reported neither a step nor a section."""
+        steps = int.from_bytes(self._map[layout.HEAD_AT : layout.HEAD_AT + 8], "little")
+        entered, _since_ns = layout.LIVE.unpack_from(self._map, layout.LIVE_AT)
+        return steps == 0 and entered >> layout.SECTION_BITS == 0
 
     def set_flags(self, flags):
         self._flags = flags
@@ -227,7 +241,7 @@ class Writer:
         except (AttributeError, TypeError, ValueError) as error:
             if not self._is_place_refused:
                 self._is_place_refused = True
-                text = "groups() takes this rank's index in dp, tp, pp, cp and ep: not told: %s: %s"
+                text = "groups() takes this rank's index in dp, tp, pp, cp and ep: not reported: %s: %s"
                 warn(text, type(error).__name__, error)
 
     def background(self, name):
@@ -272,7 +286,7 @@ class Writer:
     def _refuse_work(self, error):
         if not self._is_work_refused:
             self._is_work_refused = True
-            text = "work() takes numbers from 0 on, and dtype as one of %s: not told: %s: %s"
+            text = "work() takes numbers from 0 on, and dtype as one of %s: not reported: %s: %s"
             types = ", ".join(layout.DATA_TYPES[1:])
             warn(text, types, type(error).__name__, error)
 
@@ -305,6 +319,12 @@ class Writer:
         self._map[offset : offset + len(body) + 4] = body + layout.CRC.pack(zlib.crc32(body))
 
     def _write_attachment(self):
+        pid, _flags, ticks = layout.ATTACHMENT.unpack_from(self._map, layout.ATTACHMENT_AT)[:3]
+        if pid != self.pid and ticks and read_start_ticks(pid) == ticks:
+            self.abandon()  # a rank that this process has started has taken its place
+        self._put_attachment()
+
+    def _put_attachment(self):
         body = layout.ATTACHMENT.pack(
             self.pid,
             self._flags | self._pairs | self._end,
@@ -449,7 +469,7 @@ class Writer:
             if read is None and not is_number_refused:
                 is_number_refused = True
                 what = describe(value)
-                warn("step() takes %s as a float, not as %s: it is not told", name, what)
+                warn("step() takes %s as a float, not as %s: it is not reported", name, what)
             return read
 
         class Section:

@@ -176,7 +176,8 @@ class ControllerConnection:
         for _hop in range(HOPS_MAX):
             status, headers, answer = self._once(method, base + path, body, answer_s)
             if status != 307:
-                if status == 401 and self._reread_token():
+                # 403: another token of the same file may have the role.
+                if status in (401, 403) and self._reread_token():
                     status, headers, answer = self._once(method, base + path, body, answer_s)
                 return base, self._judge(base, path, status, headers, answer)
             target = urljoin(base + path, headers.get("Location", ""))

@@ -4,20 +4,38 @@ A launcher that has joined a job stays with the controller that it joined. It le
 knows the job and can take it over.
 """
 
+import logging
+from pathlib import Path
 from urllib.parse import urlencode
 
 import msgspec
 
-from rankmend.errors import MessageError
+from rankmend.errors import ConfigError, MessageError
+from rankmend.files import read_capped
 from recovery.api import wire
 from recovery.api.connection import ANSWER_S_MAX, ControllerConnection, part
 from recovery.api.controller_errors import ControllerError, UnknownJobError, UnreachableError
 from recovery.messages.codec import decode_order, encode_message
 from recovery.messages.exchange import Order, Report
 
+log = logging.getLogger(__name__)
+
+
+def read_pod_token(path: Path) -> str:
+    """Return the projected service-account token in a file."""
+    text = read_capped(path, wire.POD_TOKEN_CHARACTERS_MAX, ConfigError, name=f"pod token {path}")
+    try:
+        token = text.decode("ascii").strip()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"pod token {path} is not a token: it has other than ASCII") from error
+    if not token or any(character.isspace() for character in token):
+        raise ConfigError(f"pod token {path} is not a token: it is empty or has several words")
+    return token
+
 
 class LauncherClient(ControllerConnection):
     _newest: tuple[int, int] = (0, 0)  # the highest epoch of an order, and the highest attempt
+    pod_token_file: Path | None = None  # the kubelet renews it, so it is read for each join
     wait_s = wire.WAIT_S_SAFE  # for how long a poll may wait at the controller that was joined
 
     def join(self, request: wire.Join) -> wire.JoinAnswer:
@@ -27,9 +45,20 @@ class LauncherClient(ControllerConnection):
         """
         if self.home is None:
             self.current = self._where_it_runs(request) or self.urls[0]
-        joined = self.ask("POST", "/v1/jobs", wire.JoinAnswer, request)
+        joined = self.ask("POST", "/v1/jobs", wire.JoinAnswer, self._with_pod(request))
         self.home, self.wait_s = self.current, min(joined.wait_s, wire.WAIT_S_MAX)
         return joined
+
+    def _with_pod(self, request: wire.Join) -> wire.Join:
+        """Return the request with the token of this pod; without where that can't be read: the job matters more."""
+        if self.pod_token_file is None:
+            return request
+        try:
+            token = read_pod_token(self.pod_token_file)
+        except ConfigError as error:
+            log.warning("joining without the pod's token", extra={"error": str(error)})
+            return request
+        return wire.JoinRequest(**{**msgspec.structs.asdict(request), "pod_token": token})
 
     def _where_it_runs(self, request: wire.Join) -> str | None:
         """Return the controller where the job has begun, else one that knows the job."""

@@ -12,7 +12,7 @@ from detectors.parallel_groups import RANKS_MAX
 from detectors.replicas.layout import PART_CHARACTERS_MAX, SHARDED_MAX
 from recovery.journal.job_records import ClaimProof, JobOutcome
 from recovery.messages.copying import CopyRequest
-from recovery.messages.exchange import EPOCH_MAX
+from recovery.messages.exchange import EPOCH_MAX, LauncherLine
 from recovery.messages.outside import PersonAct
 from recovery.messages.probing import ProbeRequest
 
@@ -23,7 +23,9 @@ WAIT_S_SAFE: Final = 25.0  # what every controller allows; a few proxies give up
 NODES_MAX: Final = 20_000
 SLOTS_MAX: Final = 1024
 JOURNAL_UNREADABLE: Final = "journal"  # refusal of a 503: a journal cannot be read or written
+POD_TOKEN_CHARACTERS_MAX: Final = 16 * 1024  # a signed token of a pod has 1,100 to 1,600
 INCIDENTS_MAX: Final = 1000  # incidents of one answer, and ended jobs
+FINDINGS_MAX: Final = 1000  # open findings of nodes in one answer
 
 POLICY_OVERRIDES: Final = frozenset(
     {
@@ -39,6 +41,7 @@ POLICY_OVERRIDES: Final = frozenset(
         "join_wait_s",
         "spare_wait_s",
         "save_wait_s",
+        "grow_every_s",
         "observe",
         "evidence_wait_s",
         "fence_timeout_s",
@@ -50,17 +53,20 @@ POLICY_OVERRIDES: Final = frozenset(
 # A name travels in paths, labels and file names: no slash, blank or control character.
 NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,252}$(?!\n)"
 # What people may call a job, an attribute or themselves: any letters and blanks inside, and nothing that a terminal obeys or
-# hides (`rankmend.printable`). Regular expressions of JSON Schema, so that /openapi.json holds them.
+# hides (`rankmend.printable`), nor blanks that look like another one or like nothing. Regular expressions of JSON Schema, so that /openapi.json holds them.
 _UNSEEN: Final = (
-    r"\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
-    r"\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
-    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"  # as they are: JSON Schema has no escape of eight
+    r"\x00-\x1f\x7f-\xa0\u00ad\u034f\u061c\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u2028-\u202f\u205f-\u206f"
+    r"\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffc"
+    # as they are: JSON Schema has no escape of eight
+    "\U00013430-\U0001345f\U00016fe4\U0001bca0-\U0001bca3\U0001d159\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
 # Marks that a terminal draws over the letter before them: as many as Vietnamese needs, and one more.
 _MARKS: Final = r"\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
 _FEW_MARKS: Final = rf"(?![\s\S]*[{_MARKS}]{{4}})"
 LABEL_PATTERN: Final = rf"^{_FEW_MARKS}[^{_UNSEEN}]*$(?!\n)"
-TITLE_PATTERN: Final = rf"^{_FEW_MARKS}[^{_UNSEEN} ](?:[^{_UNSEEN}]*[^{_UNSEEN} ])?$(?!\n)"
+TITLE_PATTERN: Final = (
+    rf"^{_FEW_MARKS}[^{_UNSEEN} \u3000](?:[^{_UNSEEN}]*[^{_UNSEEN} \u3000])?$(?!\n)"
+)
 NODES_PATTERN: Final = (
     r"^[A-Za-z0-9*?\[][A-Za-z0-9._:*?\[\]!-]{0,252}$(?!\n)"  # a name or shell pattern
 )
@@ -83,6 +89,9 @@ class Problem(Struct, omit_defaults=True):
     field: str = ""
     value: str = ""
     outcome: JobOutcome | None = None  # with 410: how the job ended
+    lines: list[
+        LauncherLine
+    ] = []  # with 410: the job's last ones, where the controller still has them
     # With 409: why a person's command was not obeyed (recovery.messages.outside.Refusal). With 503: why not
     # now (recovery.service.error_answers.NotNow).
     refusal: str = ""
@@ -121,6 +130,9 @@ class Join(Struct, kw_only=True):
     nodes_max: Annotated[int, Meta(ge=1, le=NODES_MAX)]
     slots: Annotated[int, Meta(ge=1, le=SLOTS_MAX)]
     shrink_multiple: Annotated[int, Meta(ge=0, le=NODES_MAX * SLOTS_MAX)] = 0
+    spares: Annotated[int, Meta(ge=0, lt=NODES_MAX)] = (
+        0  # of nodes_max, where shrink_multiple isn't 0
+    )
     parallel: ParallelSizes | None = None  # null: nobody says which ranks are replicas
     grace_s: Annotated[float, Meta(ge=0, le=3600)] = 30.0
     policy: Annotated[dict[str, float], Meta(max_length=len(POLICY_OVERRIDES))] = {}
@@ -150,6 +162,8 @@ class JoinRequest(Join, kw_only=True):
     checkpoint_names: Annotated[list[Label], Meta(max_length=32)] = []
     attributes: Annotated[dict[Label, Label], Meta(max_length=32)] = {}
     budgets_reset_by: Label | None = None
+    # The projected service-account token of the launcher's pod. The controller has it reviewed, and keeps it nowhere.
+    pod_token: Annotated[str, Meta(max_length=POD_TOKEN_CHARACTERS_MAX)] = ""
 
 
 class JoinAnswer(Struct):
@@ -159,6 +173,7 @@ class JoinAnswer(Struct):
     wait_s: float
     secret: str  # the job's secret: launchers authenticate to each other with it
     attempt: int = 0  # the job's newest; 0 before the first
+    line: int = 0  # number of the newest LauncherLine that is older than this launcher
 
 
 class Accepted(Struct):
@@ -172,6 +187,7 @@ class Accepted(Struct):
     attempt: int = 0  # the job's newest there; 0 before the first
     copies: CopyRequest | None = None  # of snapshots on other nodes; null: nothing is asked
     probe: ProbeRequest | None = None  # its part in a test of the network; null: it has none
+    lines: list[LauncherLine] = []  # that the launcher has not printed yet, oldest first
 
 
 class StartView(Struct):
@@ -332,6 +348,19 @@ class JobView(Struct):
     fabric_probe: str = ""  # of idle nodes while its communication is slow: what it does, or found
     nccl: list[NcclShare] = []  # of its ranks' NCCLs; empty: all alike, or not told
     unsaved: UnsavedView | None = None  # None: it saves, has not trained for long, or has ended
+    # `restarts` counts those since a person last started it; None: of an older controller.
+    restarts_in_all: int | None = None
+    tokens: list[
+        str
+    ] = []  # ids of the tokens that its launchers use, as far as they have joined or reported here
+    orphans: list[
+        str
+    ] = []  # nodes whose launchers are turned away: `problem` says why, and what to do
+    began_unix_s: float | None = None  # of its first record; None: not known
+    lasted_s: float | None = None  # from then to its end, or until now; None: not known
+    script: str = ""  # file name of what its ranks run; empty: not known
+    # Since the fault of the open incident; None: none is open, or its controller doesn't say.
+    down_s: float | None = None
 
 
 class Jobs(Struct):
@@ -360,6 +389,8 @@ class RankMap(Struct):
     ages_s: list[float | None]  # since the rank last advanced
     states: list[str]  # values of recovery.job.rank_picture.RankState
     factors: list[float | None]  # a rank's own work in a step over its peers'; null: not known
+    # Step and loss, the mean of the ranks that report it, thinned to 241 at most; empty: none does.
+    losses: list[tuple[int, float]] = []
 
 
 class NodeChargeView(Struct):
@@ -398,6 +429,18 @@ class IncidentView(Struct):
     restored_step: int | None = None
     charges: list[NodeChargeView] = []  # what counts against nodes, and what doesn't
     blamed_before: str = ""  # value of Blame, where the blame was corrected since
+    # Value of recovery.views.incident_view.IncidentStanding: the word that people read; empty: of an older controller.
+    standing: str = ""
+    waits_for: str = ""  # value of WaitsFor, where its plan waits
+    highest_step: int | None = None  # of the job, when it opened
+    ranks_lost: int = 0  # ranks of the job that did not train while it was open; 0: not known
+    # Seconds from the fault until all that was lost is made again; until its end where the job ended; None: not over yet.
+    lost_s: float | None = None
+    is_lost_least: bool = (
+        False  # it lost that much at least: nobody knows what had to be made again
+    )
+    # Since the fault, by the clock of who answers; None: it is over, or an older controller answers.
+    down_s: float | None = None
 
 
 class Incidents(Struct):
@@ -640,6 +683,19 @@ class HoldView(Struct):
     who: str
     reason: str
     until_unix_s: float | None
+    since_unix_s: float | None = None  # None: not known, of an older controller
+
+
+class NodeFindingView(Struct):
+    """A finding of a node that is open now, as its agent or a rule reports it."""
+
+    node: str
+    check: str  # name of the alert
+    severity: str  # value of detectors.finding.Severity; another sender's word otherwise
+    device: str  # empty: the host
+    summary: str
+    action: str  # as in the node's policy table; empty: none
+    since_unix_s: float
 
 
 class Pause(Struct):
@@ -665,6 +721,7 @@ class Cluster(Struct):
     notes_about: list[str] = []  # the node or sender of each note; empty: the cluster
     # Where observe mode is on, in words; empty: nowhere, or an older controller.
     observe: list[str] = []
+    findings: list[NodeFindingView] = []  # open ones, the worst first; at most FINDINGS_MAX
 
 
 class SlurmRequestView(Struct):

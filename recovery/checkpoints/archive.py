@@ -182,6 +182,8 @@ def check_members(
 
     Goes on where an earlier reader of the same file was cut short.
     """
+    if has_checksums:  # else a restart waits for none of it
+        reader.read_on_beside()
     progress = reader.progress
     members = ((archive, member) for archive in archives for member in archive.members)
     for archive, member in islice(members, progress.members, None):

@@ -10,7 +10,7 @@ next goes on there. What ranks restore before it was read to its end is read fir
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -43,7 +43,10 @@ class Finder(Protocol):
 class LooksBeside(Protocol):
     """What looks at something else while training runs."""
 
-    def start(self) -> None: ...
+    def start(self, save_ended: Callable[[], None]) -> None:
+        """Begin; call ``save_ended`` from any thread once ranks have closed what they wrote."""
+        ...
+
     def stop(self) -> None: ...
 
 
@@ -67,7 +70,7 @@ class CheckpointWatch:
         self._is_cut = False  # the look under way: ended early, for a caller
         self._is_awaited = False  # a caller waits for the look under way
         self._owed: frozenset[str] = frozenset()  # restored before it was checked
-        self._owes_look = False  # and nobody has looked since
+        self._owes_look = False  # and not for a whole interval
         self._restored: dict[str, float] = {}
         self._verdicts: tuple[CheckpointVerdict, ...] = ()
         self._seen: dict[str, tuple[_Marks | None, float]] = {}  # and since when
@@ -83,7 +86,7 @@ class CheckpointWatch:
 
     def start(self) -> None:
         if self._beside is not None:
-            self._beside.start()
+            self._beside.start(self.look_soon)
         with self._changed:
             for is_slow in (False, True):
                 thread = self._threads.get(is_slow)
@@ -115,6 +118,12 @@ class CheckpointWatch:
         """Read only this share of each checkpoint's files in every look that begins from now on."""
         self._finder.share = share
 
+    def look_soon(self) -> None:
+        """Look beside training as soon as nobody else does: what was saved just now is still in the page cache."""
+        with self._changed:
+            self._owes_look = True
+            self._changed.notify_all()
+
     def check_on(self, path: str) -> None:
         """Note that ranks restore this one. If it is unchecked, read the rest of it before all others and at full speed.
 
@@ -129,9 +138,9 @@ class CheckpointWatch:
             while len(self._restored) > _RESTORED_MAX:
                 del self._restored[next(iter(self._restored))]
             self._finder.restored = dict(self._restored)
-            self._owes_look = self._is_unchecked(path)
-            self._owed = frozenset({path}) if self._owes_look else frozenset()
-            if self._owes_look:
+            self._owed = frozenset({path}) if self._is_unchecked(path) else frozenset()
+            if self._owed:
+                self._owes_look = True
                 self._cut()
             self._changed.notify_all()
 

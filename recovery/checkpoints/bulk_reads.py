@@ -35,6 +35,7 @@ class BulkReads:
         self._probe = bytearray(1)
         self._expects_all = False
         self._fetched = 0  # asked for ahead
+        self.was_cached = False  # what was read last, as far as its first page tells
         self._is_direct = not deadline.is_awaited and hasattr(os, "RWF_NOWAIT")  # not in old musl
         # a look into the cache must bring no more than one page there
         order = os.POSIX_FADV_RANDOM if self._is_direct else os.POSIX_FADV_SEQUENTIAL
@@ -59,7 +60,9 @@ class BulkReads:
 
         The buffer has room for ``count`` rounded up to whole pages.
         """
-        if self._is_direct and at % ALIGNED_BYTES == 0 and not self._is_cached(at):
+        self.was_cached = self._is_direct and at % ALIGNED_BYTES == 0 and self._is_cached(at)
+        self.was_cached &= self._is_direct  # else it can't be known
+        if self._is_direct and at % ALIGNED_BYTES == 0 and not self.was_cached:
             room = buffer[: -(-count // ALIGNED_BYTES) * ALIGNED_BYTES]
             try:
                 return min(self._read_directly(room, at), count)

@@ -55,12 +55,22 @@ class Deadline:
         """Return whether somebody waits for what is read, or for the end of it."""
         return self._parent.is_awaited if self._parent else self._awaited.is_set()
 
+    @property
+    def rate_bytes_per_s(self) -> float:
+        """Return how fast to read at most; 0: at any speed, as where somebody waits."""
+        if self._parent is not None:
+            return self._parent.rate_bytes_per_s
+        return 0.0 if self._awaited.is_set() else self._rate_bytes_per_s
+
     def expect(self, total_bytes: int) -> None:
         """End once it shows that so many bytes can't be read in time: to wait for the rest brings nothing."""
         self._expected_bytes = total_bytes
 
-    def count(self, read_bytes: int) -> None:
-        """Add what a reader has read, and wait where that was faster than the rate."""
+    def count(self, read_bytes: int, *, is_cached: bool = False) -> None:
+        """Add what a reader has read, and wait where that was faster than the rate.
+
+        ``is_cached``: it came from the page cache. That takes processor time, too, so the rate holds for it as well.
+        """
         self.read_bytes += read_bytes
         if self._expected_bytes is not None:
             spent_s = self._clock.now_s() - self._began_s
@@ -68,7 +78,7 @@ class Deadline:
             if spent_s >= _RATE_S_MIN and left_bytes * spent_s > self.read_bytes * self.left_s():
                 self._ends_s = min(self._ends_s, self._clock.now_s())
         if self._parent is not None:
-            self._parent.count(read_bytes)
+            self._parent.count(read_bytes, is_cached=is_cached)
         elif self._rate_bytes_per_s and not self._awaited.is_set():
             # what was not read in time is not made up for: no burst after a pause
             begin_s = max(self._next_read_s, self._clock.now_s())

@@ -22,7 +22,7 @@ _PATH_MAX: Final = 200
 def find_deeper(folder: Path, deadline: Deadline) -> str | None:
     """Return the path in the folder of what looks like a checkpoint by its name, or None.
 
-    Folders with the highest name come first: of a folder for each day, the newest.
+    Folders with the highest name come first: of a folder for each day, the newest. `optimizers/` beside `models/` comes last.
     """
     pending = [(folder, 0)]
     entries = 0
@@ -48,7 +48,7 @@ def find_deeper(folder: Path, deadline: Deadline) -> str | None:
         except OSError:
             continue  # removed meanwhile, or of another user
         if depth < DEPTH_MAX:
-            folders.sort(key=natural_key)
+            folders.sort(key=lambda name: ("optim" not in name.lower(), natural_key(name)))
             pending += [(current / name, depth + 1) for name in folders]
     return None
 

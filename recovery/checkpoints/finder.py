@@ -42,13 +42,14 @@ from recovery.checkpoints.model import (
     Hindrance,
     Share,
 )
-from recovery.checkpoints.names import shown, with_rank
+from recovery.checkpoints.names import piece_of, plain_rank_of, shown, with_rank
 from recovery.checkpoints.order import BY_EVIDENCE, CandidateEvidence, say_reason
 from recovery.checkpoints.reader import (
     ChangedError,
     DefectError,
     FileReader,
     PartsMissingError,
+    ReadsBeside,
     Signature,
     SumError,
     is_elusive,
@@ -123,8 +124,9 @@ class CheckpointFinder:
         manifests: Manifests | None = None,
         say: Callable[[str], None] | None = None,
         written: Callable[[], Collection[str]] | None = None,
+        beside: ReadsBeside | None = None,
     ) -> None:
-        """``written``: returns what the job's ranks were seen writing. ``say``: told once where the script saves, if nothing there can be used: in an unknown form, or too deep."""
+        """``written``: returns what the job's ranks were seen writing. ``say``: told once where the script saves, if nothing there can be used: in an unknown form, or too deep. ``beside``: another process that reads beside training."""
         self.folder = folder.absolute()  # the ranks may run in another folder
         self.settings = settings or CheckpointSettings()
         self.share = Share()  # of later looks
@@ -135,7 +137,7 @@ class CheckpointFinder:
         self._clock = clock or SystemClock()
         self._calls = StorageCalls(self._clock)
         self._listing = Listing(self.folder, self.settings, self._clock, self._calls)
-        self._files = KnownFiles(manifests, self._clock)
+        self._files = KnownFiles(manifests, self._clock, beside=beside)
         self._say = say
         if written is not None:
             self._listing.written = written
@@ -453,6 +455,7 @@ class CheckpointFinder:
             size = size_in_words(coverage.unread_bytes)
             what = f"{size} of its files" if seen.others else f"its last {size}"
             text = f"whole in its structure; {what} {_UNCHECKED}"
+            text += _say_others(seen) if seen.others else ""
             return CheckpointVerdict(candidate, True, text, unchecked_bytes=coverage.unread_bytes)
         if not coverage.is_whole:
             text = f"share 1 of {share.count} reads it"
@@ -566,8 +569,19 @@ def _say_others(seen: Sighting) -> str:
     names = [one.candidate.tag for one in seen.others]
     more = f", ... ({len(names)})" if len(names) > _OTHERS_SHOWN else ""
     text = f"; with {', '.join(names[:_OTHERS_SHOWN])}{more}"
-    is_by_rank = all(with_rank(name, 0) is not None for name in (seen.candidate.tag, *names))
-    return f"{text}; {{checkpoint}} is each rank's own file" if is_by_rank else text
+    tags = (seen.candidate.tag, *names)
+    if all(with_rank(name, 0) is not None for name in tags):
+        return f"{text}; {{checkpoint}} is each rank's own file"
+    plain = plain_rank_of(seen.candidate.tag)
+    if plain is not None and all(plain_rank_of(name) for name in names):
+        pattern = plain.shared.replace("#", "{rank}")
+        return f"{text}; {{checkpoint}} is rank {plain.number}'s: {{checkpoint_dir}}/{pattern} is each rank's own"
+    if all(piece_of(name).is_rank for name in tags):
+        return (
+            f"{text}; {{checkpoint}} is {tags[0]} on every rank: the names tell places in groups of ranks, and which ranks have "
+            "these isn't known here, so let the script find its own file in {checkpoint_dir} by {checkpoint_step}"
+        )
+    return text
 
 
 def _with_hint(verdict: CheckpointVerdict, hint: str) -> CheckpointVerdict:

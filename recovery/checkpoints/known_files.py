@@ -30,6 +30,7 @@ from recovery.checkpoints.reader import (
     DefectError,
     FileReader,
     ReadProgress,
+    ReadsBeside,
     Signature,
     SumError,
 )
@@ -85,8 +86,14 @@ class KnownFiles:
     """The files of all candidates of one folder."""
 
     def __init__(
-        self, manifests: Manifests | None, clock: Clock, random: Random | None = None
+        self,
+        manifests: Manifests | None,
+        clock: Clock,
+        random: Random | None = None,
+        beside: ReadsBeside | None = None,
     ) -> None:
+        """``beside``: another process that reads what is large and in the page cache."""
+        self._beside = beside
         self._manifests = manifests
         self._clock = clock
         self._random = random or SystemRandom()
@@ -242,7 +249,11 @@ class KnownFiles:
         is_in_time = content.left_s() > 0  # else a few small reads have to do
         try:
             with FileReader(
-                signature[0], deadline, is_whole=is_in_time, progress=progress, content=content
+                *(signature[0], deadline),
+                is_whole=is_in_time,
+                progress=progress,
+                content=content,
+                beside=self._beside,
             ) as reader:
                 reader.check_unchanged(signature)
                 if reads_all:

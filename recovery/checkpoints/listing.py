@@ -43,18 +43,20 @@ from recovery.checkpoints.names import (
     step_of,
 )
 from recovery.checkpoints.order import (
-    SLOTS_MAX,
     CandidateEvidence,
-    NamePattern,
     evidence_of,
-    find_slots,
-    in_series,
     mark_written,
-    name_pattern,
     newest_first,
 )
 from recovery.checkpoints.reader import DefectError, FileReader, Signature, explain, signature_of
 from recovery.checkpoints.saves import FlatSave, gather
+from recovery.checkpoints.series import (
+    SLOTS_MAX,
+    NamePattern,
+    find_slots,
+    in_series,
+    name_pattern,
+)
 from recovery.checkpoints.shape import joined_shape
 from recovery.checkpoints.storage_calls import StorageCalls
 
@@ -375,7 +377,8 @@ def _early_shape(layout: FolderFormat | None, tree: Tree) -> Shape:
             continue
     holds = joined_shape(shapes).holds
     # A numbered one that lacks the optimizer may be torn: it stays in its series.
-    is_known = holds is Holds.STATE or step_of(tree.name) is None
+    is_side = holds is Holds.VALUES and name_weight(tree.name) == 0  # `samples_step_100/`
+    is_known = holds is Holds.STATE or is_side or step_of(tree.name) is None
     return Shape(holds) if is_known else Shape()
 
 

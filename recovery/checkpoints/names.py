@@ -40,8 +40,10 @@ _PART: Final = re.compile(
     rf"|(?<![a-z])(?:{_PART_WORD})[-_=.]?([0-9]+)(?![0-9a-z])",
     re.IGNORECASE,
 )
+_PLACE: Final = re.compile(f"{_RANK.pattern}|{_PART.pattern}", re.IGNORECASE)
 _GROUP: Final = re.compile(r"mp|tp|pp|dp|node", re.IGNORECASE)
 _WORLD: Final = re.compile(r"(?<![a-z])world[-_]?size[-_=.]?([0-9]+)(?![0-9a-z])", re.IGNORECASE)
+_PLAIN_RANK: Final = re.compile(r"(.*[0-9][-_.])([0-9]{1,6})((?:\.[A-Za-z]\w*)+)")  # step20.3.pt
 _COUNTS_STEPS: Final = re.compile(r"(?<![a-z])(?:step|iter|epoch)", re.IGNORECASE)
 _NUMBERS: Final = re.compile(r"[0-9]+")
 _NUMBER_ONLY: Final = re.compile(r"([0-9]+)(?:\.[A-Za-z]+)?")  # Orbax: the step is the name
@@ -62,6 +64,12 @@ _MOUNTS: Final = {  # programs that show an object store as a folder
 }
 
 UNFINISHED: Final = "-unfinished"  # NeMo's marker beside a folder that it is still writing
+# Transformers' `tmp-checkpoint-500`, what scripts rename when it is whole, and what a person set aside.
+_UNUSABLE: Final = re.compile(
+    r"(?<![a-z0-9])(?:tmp|temp(?![-_=.]?[0-9])|broken|corrupt(?:ed)?|bad|failed|diverged)(?![a-z0-9])"
+    r"|[._-](?:partial|incomplete|part|writing|saving|unfinished)$",
+    re.IGNORECASE,
+)
 _NO_CHECKPOINTS: Final = frozenset({"training_args.bin", "args.bin", "config.bin"})
 _DATA_WORDS: Final = frozenset(
     {"data", "dataset", "datasets", "vocab", "tokenizer", "tokens", "pretrained"}
@@ -107,7 +115,7 @@ class Piece:
     number: int | None = None  # of the rank or of the part; None: the name has none
     count: int | None = None  # of the ranks or parts
     is_rank: bool = False
-    more: str = ""  # further ranks in the name, as in `tp0_pp1`
+    more: str = ""  # further ranks or parts in the name, as in `tp0_pp1` and `part0-shard1`
 
 
 def piece_of(name: str) -> Piece:
@@ -122,13 +130,22 @@ def piece_of(name: str) -> Piece:
         numbers = [group for group in found.groups() if group is not None]
         number = _number(numbers[0])
         of = _number(numbers[1]) if len(numbers) > 1 else count
-        after, more = shared[found.end() :], ""
-        if pattern is _RANK:
-            more = " ".join(match[0].lower() for match in _RANK.finditer(after))
-            after = _RANK.sub("#", after)
+        after = shared[found.end() :]
+        further = _PLACE if pattern is _RANK else _PART
+        more = " ".join(match[0].lower() for match in further.finditer(after))
+        after = further.sub("#", after)
         rest = f"{shared[: found.start()]}#{after}"
         return Piece(rest, number, of, pattern is _RANK, more)
     return Piece(shared, None, count)
+
+
+def plain_rank_of(name: str) -> Piece | None:
+    """Return the last number of a name as a rank, where another number stands before it; a word may say what it is."""
+    found = _PLAIN_RANK.fullmatch(name)
+    if found is None or piece_of(name).number is not None:
+        return None
+    number = _number(found[2])
+    return Piece(f"{found[1]}#{found[3]}", number, None, is_rank=True)
 
 
 # Of a copy that is kept to be used or looked at, not to go on from. `last` and `latest` are none of these.
@@ -153,7 +170,31 @@ _COPY_WORDS: Final = frozenset(
 )
 
 
-_METRIC: Final = re.compile(r"[a-z]+[-_=]?[0-9]+\.[0-9]+")  # `val_loss=0.25`: the value of a metric
+# `val_loss=0.25`: the value of a metric
+_METRIC: Final = re.compile(r"(?<![a-z])[a-z]+[-_=]?[0-9]+\.[0-9]+")
+_VALUE: Final = re.compile(
+    r"((?<![A-Za-z])[A-Za-z]+[-_=:]?)?(?<![0-9.])([0-9]+(?:\.[0-9]+)?(?:e[-+]?[0-9]+)?)(?![0-9])",
+    re.IGNORECASE,
+)
+_EXPONENT: Final = re.compile(r"e[-+][0-9]{1,2}$", re.IGNORECASE)  # `{:e}` writes a sign
+_METRIC_WORDS: Final = frozenset(
+    {
+        *("acc", "accuracy", "loss", "auc", "map", "miou", "iou", "dice", "psnr", "ssim", "fid"),
+        *(
+            "wer",
+            "cer",
+            "bleu",
+            "ppl",
+            "perplexity",
+            "reward",
+            "rew",
+            "score",
+            "mse",
+            "rmse",
+            "mae",
+        ),
+    }
+)
 # Of what a run writes beside its states.
 _SIDE_WORDS: Final = frozenset(
     {
@@ -164,6 +205,7 @@ _SIDE_WORDS: Final = frozenset(
         *("evaluation", "evaluations", "submission", "fitness"),
         *("arg", "args", "config", "cfg", "hparams", "grad", "grads", "gradients", "buffer"),
         *("replay", "memory", "trajectories", "rollout", "rollouts", "images", "viz", "tsne"),
+        *("probe", "probes", "feats", "latents", "labels", "targets", "cache", "cached", "finder"),
     }
 )
 
@@ -186,6 +228,19 @@ def is_copy_name(name: str) -> bool:
     return not _COPY_WORDS.isdisjoint(words) or name_weight(name) == 0
 
 
+@lru_cache(maxsize=4096)
+def is_set_aside(name: str) -> bool:
+    """Return whether a word in the name says that this is of before, and kept."""
+    return not {"old", "backup", "bak"}.isdisjoint(re.split(r"[^a-z0-9]+", name.lower()))
+
+
+@lru_cache(maxsize=4096)
+def is_picked_name(name: str) -> bool:
+    """Return whether the name is that of a copy only by `best` or `final`, which say nothing of another kind of model."""
+    words = set(re.split(r"[^a-z0-9]+", _METRIC.sub("", name.lower())))
+    return words & (_COPY_WORDS | _SIDE_WORDS) <= {"best", "final"}
+
+
 def with_rank(name: str, rank: int) -> str | None:
     """Return the name of another rank's file of the same save; None where the name has no rank of all ranks.
 
@@ -200,7 +255,7 @@ def with_rank(name: str, rank: int) -> str | None:
 
 def step_of(name: str) -> int | None:
     """Return the step number in a file or folder name, or None."""
-    name = piece_of(name).shared
+    name = without_values(piece_of(name).shared)
     for pattern in _STEP_PATTERNS:
         found = pattern.findall(name)
         if found:
@@ -224,6 +279,24 @@ def _number(digits: str) -> int | None:
     return int(digits) if len(digits) <= _DIGITS_MAX else None
 
 
+@lru_cache(maxsize=4096)
+def without_values(name: str) -> str:
+    """Return the name without the values of metrics, as in `epoch_3-loss0.31.pt`: these count nothing. `steps=1.00e+04` is 10000.
+
+    A number with a decimal point is one, unless a word says that it counts; so is any number after the name of a metric.
+    """
+    return _VALUE.sub(_mark_value, name)
+
+
+def _mark_value(found: re.Match[str]) -> str:
+    word, value = found[1] or "", found[2]
+    is_count = _COUNTS_STEPS.match(word) is not None
+    is_value = "." in value or word.lower().rstrip("-_=:") in _METRIC_WORDS
+    if is_count and _EXPONENT.search(value) and float(value).is_integer():
+        return f"{word}{int(float(value))}"
+    return f"{word}~" if is_value and not is_count else found[0]
+
+
 def is_temporary(name: str) -> bool:
     """Return whether a writer gave this name to what is not finished."""
     return name.startswith(".tmp") or ".tmp" in name or "orbax-checkpoint-tmp" in name
@@ -231,7 +304,7 @@ def is_temporary(name: str) -> bool:
 
 def is_ignored(name: str) -> bool:
     """Return whether the name says that this is no checkpoint: hidden, unfinished, settings, data."""
-    is_marker = name.endswith(UNFINISHED)
+    is_marker = name.endswith(UNFINISHED) or _UNUSABLE.search(name) is not None
     if name.startswith(".") or is_marker or is_temporary(name) or name in _NO_CHECKPOINTS:
         return True
     words = re.split(r"[^a-z]+", name.lower())

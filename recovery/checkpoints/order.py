@@ -22,17 +22,10 @@ Within a family a step from the content orders all candidates that have one, and
 have one. A number in a name only orders names of one pattern: `best_step_10.pt` says nothing about `last.pt`.
 Everything else is ordered by time. A file that somebody copied has a new time, so within a pattern the number counts
 more: a candidate is as young as the youngest one that it supersedes. A copy by its name (`best.pt`, `ema.pt`)
-comes before another one only where it is younger by more than the time between two saves. Names that count anew after
-all files of an older run (the next fold, stage or experiment in one folder) come before those of that run, and so
-do those of a run that overwrites an older one's from its lower numbers on.
-
-Two or three files or folders that a script overwrites in turn (`ckpt_0.pt`, `ckpt_1.pt`) have numbers, too,
-which say nothing. Slots are told from a count by three things together: no word says that the number counts
-steps, the numbers are 0 to 1 or 2 (or 1 to 2 or 3), and the times go round: each number is younger
-than the one before it, but for one place. A series that has gone round once is one of slots for good.
+comes before another one only where it is younger by more than the time between two saves. The files of an older run, or
+of one that was overwritten (`series.py`), come after all of the last one.
 """
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -47,15 +40,19 @@ from recovery.checkpoints.model import (
     CheckpointVerdict,
     Holds,
 )
-from recovery.checkpoints.names import is_copy_name, name_weight, slot_of
+from recovery.checkpoints.names import is_copy_name, is_picked_name, name_weight
+from recovery.checkpoints.series import (
+    NamePattern,
+    count_of,
+    find_slots,
+    has_leading_numbers,
+    last_run_begin,
+    name_pattern,
+    numbers_of,
+    pattern_of_path,
+)
 
 _Item = TypeVar("_Item")
-_DIGITS: Final = re.compile(r"[0-9]+")
-_LAST_DIGITS: Final = re.compile(r"[0-9]+(?=[^0-9]*$)")
-_DIGITS_MAX: Final = 18  # below 2**63
-_DATE: Final = re.compile(r"(?<![0-9])(?:19|20)[0-9]{2}[-_+.]?[01][0-9][-_+.]?[0-3][0-9]")
-SLOTS_MAX: Final = 3  # scripts keep two, rarely three; more look like a count
-_COUNTING: Final = frozenset({CheckpointFormat.ACCELERATE})
 # Formats of which a file or a folder can be anything: a model, its optimizer, curves.
 _OPEN: Final = frozenset(
     {
@@ -65,12 +62,10 @@ _OPEN: Final = frozenset(
 )
 _ALIKE: Final = 0.02  # of the elements; a counter that is a tensor makes no other model
 _SIZE_RATIO: Final = 2.0  # of files whose content isn't known
-_AS_FAR: Final = 0.25  # of the usual time between two saves: some steps are quicker than others
 _SAVE_WEIGHT: Final = 2  # of `name_weight`: a word says that it is a save
 _COMPARED_MAX: Final = 200  # families that are compared with each other, 40,000 pairs
 _TOGETHER_S: Final = 60.0  # between two files of one save, where no series shows an interval
 
-NamePattern = tuple[str, str]
 NONE_PROVEN: Final[Mapping[str, float]] = {}
 
 
@@ -79,6 +74,7 @@ class StepSource(Enum):
 
     CONTENT = "content"
     SERIES = "series"  # its name, and others of the same pattern have other numbers
+    COUNT = "count"  # the same, but nothing says that the numbers are steps
     NAME = "name"
     NONE = "none"
 
@@ -96,6 +92,7 @@ class PlaceReason(Enum):
     UNSEEN = "unseen"  # ranks of this job were seen writing the other kind
     OTHER_KIND = "other_kind"  # another kind, and older
     COPY = "copy"
+    EARLIER_RUN = "earlier_run"
     LOWER_STEP = "lower_step"
     LOWER_EPOCH = "lower_epoch"
     OLDER = "older"
@@ -105,13 +102,14 @@ _SAID: Final = {
     PlaceReason.FIRST: "first",
     PlaceReason.UNPROVEN: "another kind was restored with success before",
     PlaceReason.NO_OPTIMIZER: "no optimizer's state is in it",
-    PlaceReason.NO_STEP: "nothing tells its step",
+    PlaceReason.NO_STEP: "its step is not known",
     PlaceReason.NO_MODEL: "no model is known to be in it",
     PlaceReason.NAME: "its name says that it is something else",
     PlaceReason.SMALLER: "it was written beside another one, which is larger or named as a save",
     PlaceReason.UNSEEN: "no rank of this job was seen writing such a file",
     PlaceReason.OTHER_KIND: "older, and of another kind",
     PlaceReason.COPY: "a copy, by its name",
+    PlaceReason.EARLIER_RUN: "older: a count begins anew after it",
     PlaceReason.LOWER_STEP: "of a lower step",
     PlaceReason.LOWER_EPOCH: "of an earlier epoch",
     PlaceReason.OLDER: "older",
@@ -126,6 +124,7 @@ BY_EVIDENCE: Final = frozenset(
             PlaceReason.NAME,
         ),
         *(PlaceReason.SMALLER, PlaceReason.UNSEEN, PlaceReason.OTHER_KIND, PlaceReason.COPY),
+        PlaceReason.EARLIER_RUN,
     }
 )
 """Reasons that a person may judge otherwise."""
@@ -155,7 +154,7 @@ def say_evidence(one: CandidateEvidence) -> str:
     if one.alike > 1:
         parts.append(f"{one.alike} are alike")
     if one.is_copy:
-        parts.append("named as a copy")
+        parts.append("named as a copy or a side file")
     if one.is_proven:
         parts.append("its kind was restored before")
     if one.by_ranks:
@@ -173,6 +172,7 @@ _HOLDS_SAID: Final = {
 _STEPS_SAID: Final = {
     StepSource.CONTENT: "step from its content",
     StepSource.SERIES: "step from its name, one of a series",
+    StepSource.COUNT: "numbered, one of a series",
     StepSource.NAME: "step from its name",
     StepSource.NONE: "no step",
 }
@@ -184,6 +184,7 @@ class _Family:
     is_proven: bool = False
     steps: StepSource = StepSource.NONE
     is_companion: bool = False
+    begin_unix_s: float = float("-inf")  # of the last run
 
     @property
     def holds(self) -> Holds:
@@ -236,6 +237,7 @@ class _Family:
 _STEP_WEIGHTS: Final = {
     StepSource.CONTENT: 2,
     StepSource.SERIES: 2,
+    StepSource.COUNT: 2,
     StepSource.NAME: 1,
     StepSource.NONE: 0,
 }
@@ -288,6 +290,9 @@ def evidence_of(
     found: dict[str, CandidateEvidence] = {}
     for family in families:
         sources = _step_sources(family.members, slots)
+        by_ranks = any(one.by_ranks for one in family.members)
+        apart = None if family is families[0] else _apart(families[0], family)
+        foreign = _foreign_series(family.members)
         for candidate in family.members:
             found[candidate.path] = CandidateEvidence(
                 sources[candidate.path],
@@ -295,8 +300,8 @@ def evidence_of(
                 len(family.members),
                 is_copy_name(candidate.tag),
                 family.is_proven,
-                any(one.by_ranks for one in family.members),
-                _reason(families[0], family, candidate),
+                by_ranks,
+                _reason(family, candidate, apart, foreign),
             )
     return found
 
@@ -308,18 +313,33 @@ def held_by(candidate: Candidate) -> Holds:
     return candidate.shape.holds
 
 
-def _reason(first: _Family, family: _Family, candidate: Candidate) -> PlaceReason:
-    if family is not first:
-        pairs = zip(_flat(first), _flat(family), strict=True)
-        differing = (at for at, (one, other) in enumerate(pairs) if one != other)
-        return _KEY_REASONS[next(differing, len(_KEY_REASONS) - 1)]
-    chosen = first.members[0]
+def _apart(first: _Family, family: _Family) -> PlaceReason:
+    """Return why a family comes after the first one."""
+    pairs = zip(_flat(first), _flat(family), strict=True)
+    differing = (at for at, (one, other) in enumerate(pairs) if one != other)
+    return _KEY_REASONS[next(differing, len(_KEY_REASONS) - 1)]
+
+
+def _reason(
+    family: _Family,
+    candidate: Candidate,
+    apart: PlaceReason | None,
+    foreign: Collection[NamePattern],
+) -> PlaceReason:
+    """Return why a candidate comes after the first one. ``apart``: why its family does; None: it is the first."""
+    if apart is PlaceReason.NO_OPTIMIZER and held_by(candidate) is Holds.UNKNOWN:
+        return PlaceReason.NO_MODEL
+    if apart is not None:
+        return apart
+    chosen = family.members[0]
     is_comparable = series_of(candidate) == series_of(chosen)
     epochs = (candidate.shape.epoch, chosen.shape.epoch)
     if candidate is chosen:
         reason = PlaceReason.FIRST
-    elif chosen.by_ranks and name_pattern(candidate) in _foreign_series(family.members):
+    elif chosen.by_ranks and name_pattern(candidate) in foreign:
         reason = PlaceReason.UNSEEN
+    elif candidate.written_unix_s < family.begin_unix_s <= chosen.written_unix_s:
+        reason = PlaceReason.EARLIER_RUN
     elif is_comparable and candidate.step != chosen.step:
         reason = PlaceReason.LOWER_STEP
     elif None not in epochs and epochs[0] != epochs[1]:
@@ -344,7 +364,7 @@ def _ranked(
 ) -> list[_Family]:
     """Return the families, the best one first, the members of each newest first."""
     families = [_Family(members) for members in _families(candidates)]
-    made_from = {_pattern_of_path(path): at_unix_s for path, at_unix_s in proven.items()}
+    made_from = {pattern_of_path(path): at_unix_s for path, at_unix_s in proven.items()}
     for family in families:
         family.is_proven = _is_proven(family, made_from)
         sources = set(_step_sources(family.members, slots).values())
@@ -356,6 +376,9 @@ def _ranked(
         _mark_companions(group[:_COMPARED_MAX])
     families.sort(key=lambda family: family.key, reverse=True)
     for family in families:
+        family.begin_unix_s = last_run_begin(
+            [one for one in family.members if name_pattern(one) not in slots]
+        )
         family.members = _newest_of_family(family, slots)
     return families
 
@@ -459,15 +482,15 @@ def _step_sources(
     """Return by path how the step of each is known."""
     numbers: dict[NamePattern, set[tuple[int, ...]]] = defaultdict(set)
     for one in members:
-        numbers[name_pattern(one)].add(_count(one))
+        numbers[name_pattern(one)].add(count_of(one))
     found = {}
     for one in members:
         pattern = name_pattern(one)
-        has_number = bool(_count(one)) and pattern not in slots
+        has_number = bool(count_of(one)) and pattern not in slots
         if one.is_step_exact:
             found[one.path] = StepSource.CONTENT
         elif has_number and len(numbers[pattern]) > 1:
-            found[one.path] = StepSource.SERIES
+            found[one.path] = StepSource.COUNT if one.step is None else StepSource.SERIES
         elif has_number and one.step is not None:
             found[one.path] = StepSource.NAME
         else:
@@ -483,26 +506,44 @@ def _newest_of_family(family: _Family, slots: Collection[NamePattern]) -> list[C
     for candidate in members:
         series[series_of(candidate)].append(candidate)
     has_originals = not all(is_copy_name(one.tag) for one in members)
-    slack_s = family.interval_s if family.holds is Holds.STATE else 0.0
-    begin_unix_s = _last_run_begin(members)
+    holds = family.holds
+    slack_s = family.interval_s if holds is Holds.STATE else 0.0
     foreign = _foreign_series(members)
+    numbered = (one for one in members if not one.is_step_exact and not is_copy_name(one.tag))
+    highest = max((one.step for one in numbered if one.step is not None), default=None)
     dated: list[tuple[bool, bool, int, bool, float, bool, tuple[int, ...], int, Candidate]] = []
     for group in series.values():
-        counts = _count if name_pattern(group[0]) not in slots else _no_count
+        counts = count_of if name_pattern(group[0]) not in slots else _no_count
+        if counts is count_of and has_leading_numbers(group):
+            counts = numbers_of
         group.sort(key=lambda one: (counts(one), not is_copy_name(one.tag), one.written_unix_s))
         youngest_unix_s = float("-inf")
         for rank, candidate in enumerate(group):
             youngest_unix_s = max(youngest_unix_s, candidate.written_unix_s)
-            is_copy = has_originals and is_copy_name(candidate.tag) and not candidate.is_step_exact
+            is_copy = has_originals and _is_copy(candidate, holds, highest)
             at_unix_s = youngest_unix_s - (slack_s if is_copy else 0.0)
             epoch = (candidate.shape.epoch or 0) if has_epochs else 0
             is_last = is_copy and not slack_s
-            is_of_run = candidate.written_unix_s >= begin_unix_s
+            is_of_run = candidate.written_unix_s >= family.begin_unix_s
             order = (epoch, not is_last, at_unix_s, not is_copy, counts(candidate), rank)
             is_foreign = name_pattern(candidate) in foreign
             dated.append((not is_foreign, is_of_run, *order, candidate))
     dated.sort(key=lambda entry: entry[:8], reverse=True)
     return [entry[8] for entry in dated]
+
+
+def _is_copy(candidate: Candidate, holds: Holds, highest: int | None) -> bool:
+    """Return whether it is a copy by its name; `final_step_1000.pt` is none where no other one has reached 1000.
+
+    Weights of another kind, as in `ema_1000.pt`, may have steps of their own; with an optimizer's state they are a run's.
+    """
+    is_higher = highest is not None and candidate.step is not None and candidate.step > highest
+    is_new = is_higher and (holds is Holds.STATE or is_picked_name(candidate.tag))
+    return is_copy_name(candidate.tag) and not candidate.is_step_exact and not is_new
+
+
+def _no_count(_candidate: Candidate) -> tuple[int, ...]:
+    return ()
 
 
 def _foreign_series(members: Sequence[Candidate]) -> set[NamePattern]:
@@ -515,90 +556,6 @@ def _foreign_series(members: Sequence[Candidate]) -> set[NamePattern]:
     if not any(counts[pattern] > 1 for pattern in ours):
         return set()
     return {pattern for pattern, count in counts.items() if count > 1 and pattern not in ours}
-
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """Files whose names differ in their last number alone, which grows with time."""
-
-    pattern: NamePattern
-    numbers: tuple[int, ...]  # in the names, but for the last one
-    begin_unix_s: float
-    end_unix_s: float
-    first: int  # the last number of its oldest file
-    last: int
-    length: int
-
-    def counts_anew_after(self, other: "_Run") -> bool:
-        """Return whether all of it is younger, and its numbers haven't passed those of the other.
-
-        A single file may be a copy of an old one, unless a number such as a fold's has grown.
-        """
-        is_next = self.pattern == other.pattern and self.numbers > other.numbers
-        is_younger = other.end_unix_s < self.begin_unix_s and self.first <= other.last
-        return is_younger and other.length > 1 and (self.length > 1 or is_next)
-
-
-def _last_run_begin(members: Sequence[Candidate]) -> float:
-    """Return when a run began that counts anew beside an older one's files; minus infinity where none does.
-
-    So the next fold does: `fold1_epoch1.pt` after `fold0_epoch5.pt`.
-    """
-    named: dict[NamePattern, list[Candidate]] = defaultdict(list)
-    for one in members:
-        if _DIGITS.search(one.tag) and not is_copy_name(one.tag) and not _DATE.search(one.tag):
-            named[one.directory, _LAST_DIGITS.sub("#", one.tag)].append(one)
-    runs = []
-    overwriting: list[float] = []
-    for files in named.values():
-        files.sort(key=lambda one: _numbers(one)[-1])
-        times = [one.written_unix_s for one in files]
-        if all(before < after for before, after in pairwise(times)):
-            numbers = [_numbers(one) for one in (files[0], files[-1])]
-            kept, spans = numbers[0][:-1], (numbers[0][-1], numbers[1][-1])
-            runs.append(_Run(name_pattern(files[0]), kept, times[0], times[-1], *spans, len(files)))
-        elif not _was_copied(files) and (begin_unix_s := _overwriting_since(times)) is not None:
-            overwriting.append(begin_unix_s)
-    runs = runs[:_COMPARED_MAX]
-    begins = (one.begin_unix_s for one in runs if any(map(one.counts_anew_after, runs)))
-    return max((*begins, *overwriting), default=float("-inf"))
-
-
-def _was_copied(files: Sequence[Candidate]) -> bool:
-    """Return whether the files were written in the order of their names as texts: 1, 10, 2."""
-    by_time = sorted(files, key=lambda one: (one.written_unix_s, one.tag))
-    return [one.tag for one in by_time] == sorted(one.tag for one in files)
-
-
-def _overwriting_since(times_unix_s: Sequence[float]) -> float | None:
-    """Return when a run began to overwrite the files of an older one, whose higher numbers are still there.
-
-    ``times_unix_s``: in the order of the numbers. Two files or more, neighbours, are younger than all others, each
-    younger than the one before it, and as far apart as files of this series are, which have grown in order, too: files
-    that somebody copied are not.
-    """
-    newest = max(range(len(times_unix_s)), key=times_unix_s.__getitem__)
-    after = times_unix_s[newest + 1 :]
-    if not after:
-        return None
-    oldest_unix_s = max(after)
-    first = newest
-    while first > 0 and oldest_unix_s < times_unix_s[first - 1] < times_unix_s[first]:
-        first -= 1
-    run = times_unix_s[first : newest + 1]
-    if len(run) < 2 or any(at >= run[0] for at in times_unix_s[:first]):
-        return None
-    others = [*times_unix_s[:first], *after]
-    gaps = sorted(one - other for other, one in pairwise(others))
-    usual_s = gaps[len(gaps) // 2] if gaps else 0.0
-    is_as_far = min(gaps, default=1.0) > 0 and all(
-        one - other >= usual_s * _AS_FAR for other, one in pairwise(run)
-    )
-    return run[0] if is_as_far else None
-
-
-def _numbers(candidate: Candidate) -> tuple[int, ...]:
-    return tuple(int(digits[:_DIGITS_MAX]) for digits in _DIGITS.findall(candidate.tag))
 
 
 def _slots_without_step(candidates: Iterable[Candidate]) -> set[NamePattern]:
@@ -666,43 +623,6 @@ def series_of(candidate: Candidate) -> Hashable:
     return (candidate.step is None, name_pattern(candidate))
 
 
-def find_slots(candidates: Iterable[Candidate]) -> set[NamePattern]:
-    """Return the patterns of names whose files or folders are written in turn."""
-    found: dict[NamePattern, dict[int, float]] = defaultdict(dict)
-    counts: set[NamePattern] = set()
-    for candidate in candidates:
-        slot = slot_of(candidate.tag)
-        # Accelerate's automatic names count its saves.
-        if slot is None or candidate.is_step_exact or candidate.format in _COUNTING:
-            counts.add(name_pattern(candidate))
-        else:
-            found[name_pattern(candidate)][slot] = (
-                candidate.oldest_unix_s or candidate.modified_unix_s
-            )
-    return {name for name, times in found.items() if name not in counts and _go_round(times)}
-
-
-def _go_round(times_unix_s: Mapping[int, float]) -> bool:
-    """Return whether these are slots, by number, that were overwritten in turn more than once."""
-    slots = sorted(times_unix_s)
-    is_small = 2 <= len(slots) <= SLOTS_MAX and slots[0] in {0, 1}
-    if not is_small or slots[-1] - slots[0] != len(slots) - 1:
-        return False
-    times = [times_unix_s[slot] for slot in slots]
-    drops = sum(after < before for before, after in pairwise(times))
-    return drops == 1 and times[-1] < times[0]
-
-
-def name_pattern(candidate: Candidate) -> NamePattern:
-    """Return what the names of one series have in common: their folder, and all but the digits."""
-    return (candidate.directory, _DIGITS.sub("#", candidate.tag))
-
-
-def _pattern_of_path(path: str) -> NamePattern:
-    directory, _separator, tag = path.rpartition("/")
-    return (directory or "/", _DIGITS.sub("#", tag))
-
-
 def mark_written(candidates: Iterable[Candidate], paths: Iterable[str]) -> Iterator[Candidate]:
     """Yield the candidates, marked where one of their kind is among the paths that ranks write.
 
@@ -711,7 +631,7 @@ def mark_written(candidates: Iterable[Candidate], paths: Iterable[str]) -> Itera
     written: dict[str, set[str]] = defaultdict(set)
     for path in paths:
         while path.strip("/"):
-            directory, tag = _pattern_of_path(path)
+            directory, tag = pattern_of_path(path)
             written[directory].add(tag.lstrip("."))
             path = directory  # noqa: PLW2901 - the folder that it is in
     for one in candidates:
@@ -722,22 +642,3 @@ def mark_written(candidates: Iterable[Candidate], paths: Iterable[str]) -> Itera
 
 def _names_one_of(tag: str, written: str) -> bool:
     return written == tag or (written.startswith(tag) and written[len(tag)] in "._-~")
-
-
-def in_series(candidate: Candidate) -> tuple[tuple[int, ...], float]:
-    """Return a key that sorts the candidates of one pattern, the oldest first."""
-    return _count(candidate), candidate.written_unix_s
-
-
-def _no_count(_candidate: Candidate) -> tuple[int, ...]:
-    return ()
-
-
-def _count(candidate: Candidate) -> tuple[int, ...]:
-    """Return the step, or what a name says that counts something else, such as saves, or a time of day."""
-    if candidate.step is not None:
-        return (candidate.step,)
-    numbers = [int(digits[:_DIGITS_MAX]) for digits in _DIGITS.findall(candidate.tag)]
-    if _DATE.search(candidate.tag):
-        return tuple(numbers)
-    return tuple(numbers[-1:])

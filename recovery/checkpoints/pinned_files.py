@@ -23,8 +23,8 @@ from recovery.checkpoints.deadline import Deadline
 from recovery.checkpoints.marks import BESIDE
 from recovery.checkpoints.model import Candidate, CheckpointFormat
 from recovery.checkpoints.names import has_checkpoint_suffix, is_ignored, step_of
-from recovery.checkpoints.order import name_pattern
 from recovery.checkpoints.saves import gather
+from recovery.checkpoints.series import name_pattern
 
 PINNED: Final = "pinned"  # folder in `.rankmend`
 _AGAIN: Final = ".again"  # what is being put back, beside the links

@@ -25,10 +25,15 @@ def yield_to_training() -> None:
     The idle class counts where the disk's scheduler knows priorities (BFQ, mq-deadline), and never for
     network storage: there the rate alone protects training.
     """
-    import psutil  # noqa: PLC0415 - no start of a job waits for it
-
     thread = threading.get_native_id()
     with contextlib.suppress(OSError):  # Linux: of one thread, although POSIX says of the process
         os.setpriority(os.PRIO_PROCESS, thread, max(NICE, os.getpriority(os.PRIO_PROCESS, thread)))
+    lower_disk_priority()
+
+
+def lower_disk_priority() -> None:
+    """Put the calling thread into the idle class for disks."""
+    import psutil  # noqa: PLC0415 - no start of a job waits for it
+
     with contextlib.suppress(OSError, psutil.Error):
-        psutil.Process(thread).ionice(psutil.IOPRIO_CLASS_IDLE)
+        psutil.Process(threading.get_native_id()).ionice(psutil.IOPRIO_CLASS_IDLE)

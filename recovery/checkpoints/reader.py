@@ -6,7 +6,7 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import xxhash
 
@@ -93,12 +93,21 @@ class MemberProgress:
     inflater: Any = None  # zlib's, of a deflated member: a copy that nothing else moves on
 
 
+class ReadsBeside(Protocol):
+    """What reads a file on in another process."""
+
+    def read_on(self, progress: ReadProgress, descriptor: int, deadline: Deadline) -> None:
+        """Move the progress, which ends with a block, on as far as it comes; raise UnfinishedError when the time is over."""
+        ...
+
+
 class FileReader:
     """One open file. Every read checks the deadline; small reads come out of a window.
 
     ``is_whole``: the file will be read to its end, in order. Each byte then comes from the storage
     once, and the digest of each block is taken on the way. ``progress``: where an earlier reader of it
-    was cut short. ``content``: the deadline of what is read after `begin_content`.
+    was cut short. ``content``: the deadline of what is read after `begin_content`. ``beside``: another process that may read
+    a part of it.
     """
 
     def __init__(
@@ -109,6 +118,7 @@ class FileReader:
         is_whole: bool = False,
         progress: ReadProgress | None = None,
         content: Deadline | None = None,
+        beside: ReadsBeside | None = None,
     ) -> None:
         deadline.check()
         self.path = path
@@ -126,6 +136,7 @@ class FileReader:
         self._window_at = 0
         self.progress = progress or ReadProgress(self.signature)
         self._content = content or deadline
+        self._beside = beside
         self._tape = _Tape(self, self._descriptor, deadline) if is_whole else None
 
     def __enter__(self) -> "FileReader":
@@ -195,6 +206,13 @@ class FileReader:
         if self._tape is not None:
             self._tape.bind(self._content)
         self._deadline.check()
+
+    def read_on_beside(self) -> None:
+        """Have another process check the members of this archive as far as it comes, and go on there."""
+        if self._beside is not None and self._tape is not None and self._deadline.rate_bytes_per_s:
+            self._tape.finish_block()
+            self._beside.read_on(self.progress, self._descriptor, self._deadline)
+            self._tape.go_on()
 
     def expect_all(self) -> None:
         """Have the storage send the whole file, always a little ahead of what is read."""
@@ -283,6 +301,17 @@ class _Tape:
         begin = offset - self._begin
         return self._buffer[begin : min(begin + count, self.end - self._begin)]
 
+    def finish_block(self) -> None:
+        """Read to the end of the block, or of the file."""
+        while self.end % BLOCK_BYTES and self.end < self._size_bytes:
+            self._advance()
+
+    def go_on(self) -> None:
+        """Go on where the progress is now: somebody else has moved it."""
+        if self._progress.end > self.end:
+            self._begin = self.end = self._progress.end
+            self._hash = new_digest()
+
     def finish(self) -> bytes:
         while self.end < self._size_bytes:
             self._advance()
@@ -298,7 +327,7 @@ class _Tape:
             count = self._reads.read(self._buffer[at - begin :], at, end - at)
             if count == 0:
                 raise ChangedError("changed while it was read")
-            self._deadline.count(count)
+            self._deadline.count(count, is_cached=self._reads.was_cached)
             at += count
         self._begin, self.end = begin, end
         self._hash.update(self._buffer[: end - begin])

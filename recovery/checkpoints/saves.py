@@ -5,6 +5,10 @@ words; any other word counts as one where the files of a number differ in it alo
 other tensors: a copy (`best_10.pt` beside `step_10.pt`) has the same ones. The path of a save is its model's file, the
 generator's, or that of the first rank. Which other files a save has is known from the save before, from a number of
 parts in the name (`3of8`, `world_size_8`), or from how many ranks the job has.
+
+A last number without a word (`step20.0.pt` to `step20.3.pt`) may count anything: it is a rank where the numbers go from 0 on
+without a gap and all files of a save tell one step in their content, which differs from save to save. Of a first save there
+have to be as many as the job has ranks.
 """
 
 import re
@@ -15,7 +19,7 @@ from itertools import pairwise
 from typing import Final
 
 from recovery.checkpoints.model import Candidate, Holds
-from recovery.checkpoints.names import Piece, is_copy_name, piece_of
+from recovery.checkpoints.names import Piece, is_copy_name, piece_of, plain_rank_of
 
 _MODEL: Final = frozenset({"model", "weights", "net", "network", "params", "module"})
 _OTHERS: Final = frozenset(
@@ -24,15 +28,18 @@ _OTHERS: Final = frozenset(
 _FILLERS: Final = frozenset({"lr", "state", "states", "random"})
 # Of models that are trained together, the one that is the result first.
 _TOGETHER: Final = (
-    *("g", "gen", "generator", "netg", "actor", "encoder", "enc"),
-    *("decoder", "dec", "critic", "value", "d", "dis", "disc", "discriminator", "netd"),
+    *("g", "gen", "generator", "netg", "actor", "policy", "pi", "encoder", "enc"),
+    *("decoder", "dec", "critic", "value", "vf", "qf", "d", "dis", "disc", "discriminator", "netd"),
 )
 # Of image domains: CycleGAN's `net_G_A`, `G_AB` and `netG_X2Y`.
 _DIRECTIONS: Final = frozenset(
-    {*("a", "b", "a2b", "b2a", "ab", "ba"), *("x", "y", "x2y", "y2x", "xy", "yx")}
+    {
+        *("a", "b", "a2b", "b2a", "ab", "ba", "atob", "btoa"),
+        *("x", "y", "x2y", "y2x", "xy", "yx", "xtoy", "ytox"),
+    }
 )
 _WORDS: Final = re.compile(
-    r"(?<![A-Za-z0-9])[A-Za-z]2[A-Za-z](?![A-Za-z0-9])|[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+|#"
+    r"(?<![A-Za-z0-9])[A-Za-z](?:2|to)[A-Z](?![A-Za-z0-9])|(?<![A-Za-z0-9])[a-z]2[a-z](?![A-Za-z0-9])|[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+|#"
 )
 _NUMBER: Final = re.compile(r"[0-9]+")
 _ALIKE: Final = 0.02  # of the elements: counters that are tensors don't make a copy another kind
@@ -72,7 +79,9 @@ class _File:
 
 def gather(candidates: Sequence[Candidate], world_size: int = 0) -> list[FlatSave]:
     """Return the saves that consist of several files, or that lack some. ``world_size``: ranks of the job; 0: not known."""
-    files = _beside_whole_models([_file_of(candidate) for candidate in candidates])
+    ranks = _plain_ranks(candidates, world_size)
+    pieces = [ranks.get(one.path) or piece_of(one.tag) for one in candidates]
+    files = _beside_whole_models(list(map(_file_of, candidates, pieces)))
     groups: dict[Key, list[_File]] = defaultdict(list)
     for file in files:
         groups[file.key].append(file)
@@ -91,8 +100,31 @@ def gather(candidates: Sequence[Candidate], world_size: int = 0) -> list[FlatSav
     return saves
 
 
-def _file_of(candidate: Candidate) -> _File:
-    piece = piece_of(candidate.tag)
+def _plain_ranks(candidates: Iterable[Candidate], world_size: int) -> dict[str, Piece]:
+    """Return by path the ranks that names tell by a last number alone."""
+    series: dict[Key, dict[str, dict[int, tuple[Candidate, Piece]]]] = defaultdict(dict)
+    for one in candidates:
+        piece = plain_rank_of(one.tag)
+        if piece is not None and piece.number is not None:
+            saves = series[one.directory, _NUMBER.sub("0", piece.shared)]
+            saves.setdefault(piece.shared, {})[piece.number] = (one, piece)
+    found = {}
+    for saves in series.values():
+        steps = [
+            {one.step if one.is_step_exact else None for one, _piece in files.values()}
+            for files in saves.values()
+        ]
+        told = {step for of_save in steps for step in of_save}
+        counts = {len(files) for files in saves.values() if max(files) == len(files) - 1}
+        is_one_step = all(len(of_save) == 1 for of_save in steps) and len(told) == len(steps)
+        is_known = len(steps) > 1 or world_size in counts
+        if max(counts, default=0) > 1 and is_one_step and is_known and None not in told:
+            pairs = (pair for files in saves.values() for pair in files.values())
+            found.update({one.path: piece for one, piece in pairs})
+    return found
+
+
+def _file_of(candidate: Candidate, piece: Piece) -> _File:
     stem = piece.shared.rpartition(".")[0] or piece.shared
     words = [word.lower() for word in _WORDS.findall(stem)]
     roles = [word for word in words if word in _OTHERS or word in _TOGETHER]
@@ -234,7 +266,7 @@ def _place(file: _File) -> tuple[bool, int, int, int, str]:
 def _mixed(group: Sequence[_File]) -> str | None:
     """Return why the files are not of one save."""
     main = group[0].candidate
-    if all(file.role.split(" ")[0] in _OTHERS for file in group):
+    if all(map(_is_other, group)) and main.shape.holds is not Holds.STATE:
         return f"no model lies beside {main.tag}"
     for other in (file.candidate for file in group[1:]):
         is_exact = main.is_step_exact and other.is_step_exact

@@ -19,6 +19,7 @@ from recovery.checkpoints.pickle_stream import Opaque
 from recovery.checkpoints.plain_values import STEPS_END, step_in
 
 VALUES_MAX: Final = 1_000_000  # 10,000 tensors with Adam are 400,000 values, 0.3 s
+_PATH_MAX: Final = 200  # letters of the names that lead to a tensor
 _DEPTH_MAX: Final = 12  # a pickled module nests two levels for each of its own
 _ALWAYS: Final = (
     *("global_step", "iter_num", "num_updates", "global_iter", "global_iteration"),
@@ -34,13 +35,19 @@ _INNER: Final = (
 )
 _WORDS: Final = re.compile(r"[a-z]+")
 _OPTIMIZERS: Final = frozenset({"opt", "opts", "adam", "adamw", "sgd"})
-_BUFFERS: Final = frozenset({"exp_avg", "exp_avg_sq", "momentum_buffer", "mu", "nu"})
+_BUFFERS: Final = frozenset({"exp_avg", "exp_avg_sq", "momentum_buffer"})
+# Of names that also mean something else, both say it: Adam's moments, Optax's; `mu` and `sigma` are statistics.
+_MOMENTS: Final = (("m", "v"), ("v", "m"), ("mu", "nu"), ("nu", "mu"))
 # Of an optimizer, but not its state.
 _NO_STATE: Final = frozenset(
     {"config", "cfg", "args", "name", "kwargs", "class", "type", "history", "hparams", "lr", "step"}
 )
 _MODELS: Final = re.compile(
     r"model|state_dict|net|module|weights|params|generator|discriminator|encoder|decoder|student|policy"
+)
+# Of a tensor in a state_dict: a path of modules, or what PyTorch's modules and scripts call a parameter.
+_PARAMETER: Final = re.compile(
+    r"\.|(?:weights?|bias|kernel|scale|gamma|beta|theta|phi|lora_.*)$|(?:^|[/_])[wb][a-z]?_?[0-9]*$"
 )
 _RANDOM: Final = frozenset({"rng", "random", "seed"})
 _TENSOR: Final = re.compile(r"\S+ _rebuild_(?:tensor|qtensor|sparse|nested|device)\w*")
@@ -82,6 +89,8 @@ def shape_of_content(content: Any, epoch: int | None = None) -> Shape:
     counts = _Counts()
     if not counts.take(content):
         return Shape(epoch=epoch)
+    if counts.tensors and not (counts.has_parameters or counts.has_optimizer):
+        return Shape(Holds.VALUES, counts.tensors, counts.elements, epoch)  # `features`, `labels`
     has_model = counts.tensors > 0 or any(
         isinstance(key, str) and _MODELS.search(key.lower()) and _is_container(value)
         for key, value in _items(content).items()
@@ -103,7 +112,9 @@ def shape_of_tensors(shapes: Mapping[str, Iterable[int]]) -> Shape:
     """Return the shape of a safetensors file from the names and shapes of its tensors."""
     kept = [name for name in shapes if not _is_buffer(name, shapes)]
     elements = sum(math.prod(shapes[name]) for name in kept)
-    return Shape(_holds(bool(kept), len(kept) < len(shapes)), len(kept), elements)
+    has_optimizer = len(kept) < len(shapes)
+    has_model = any(_is_parameter(name.lower()) for name in kept) or (has_optimizer and bool(kept))
+    return Shape(_holds(has_model, has_optimizer), len(kept), elements)
 
 
 def joined_shape(shapes: Iterable[Shape]) -> Shape:
@@ -134,6 +145,7 @@ class _Counts:
     def __init__(self) -> None:
         self.tensors = self.elements = 0
         self.has_optimizer = False
+        self.has_parameters = False  # by their names, or by that of what they lie in
 
     def take(self, content: Any) -> bool:
         """Return whether all of it was seen."""
@@ -142,10 +154,10 @@ class _Counts:
             return True
         seen: set[int] = set()
         values = 0
-        # value, depth, whether a name leads to it, whether it belongs to the model
-        pending: list[tuple[Any, int, bool, bool]] = [(content, 0, False, True)]
+        # value, depth, the names that lead to it, whether it belongs to the model
+        pending: list[tuple[Any, int, str, bool]] = [(content, 0, "", True)]
         while pending:
-            value, depth, is_named, is_model = pending.pop()
+            value, depth, name, is_model = pending.pop()
             values += 1
             if values > VALUES_MAX:
                 return False
@@ -154,9 +166,10 @@ class _Counts:
             seen.add(id(value))
             shape = _tensor_shape(value)
             if shape is not None:
-                if is_named and is_model and shape:  # a number as a tensor is no weight
+                if name and is_model and shape:  # a number as a tensor is no weight
                     self.tensors += 1
                     self.elements += math.prod(shape)
+                    self.has_parameters = self.has_parameters or _is_parameter(name)
                 continue
             for key, child in _children(value):
                 if not _is_container(child):
@@ -165,8 +178,13 @@ class _Counts:
                 self.has_optimizer |= is_state
                 names = set() if key is None else set(_WORDS.findall(key.lower()))
                 belongs = is_model and not is_state and _RANDOM.isdisjoint(names)
-                pending.append((child, depth + 1, is_named or key is not None, belongs))
+                path = name if key is None else f"{name[-_PATH_MAX:]}/{key.lower()}"
+                pending.append((child, depth + 1, path, belongs))
         return True
+
+
+def _is_parameter(path: str) -> bool:
+    return _PARAMETER.search(path) is not None or _MODELS.search(path) is not None
 
 
 def _children(value: Any) -> Iterator[tuple[str | None, Any]]:
@@ -184,7 +202,8 @@ def _children(value: Any) -> Iterator[tuple[str | None, Any]]:
 def _is_state(key: str, value: Any, depth: int) -> bool:
     if depth > 5:
         return False
-    if _is_optimizer_state(value) or key in _BUFFERS:
+    is_moment = key in {"mu", "nu"} and _tensor_shape(value) is None  # a tree of tensors
+    if _is_optimizer_state(value) or key in _BUFFERS or is_moment:
         return True
     return _is_optimizer_key(key) and value != []
 
@@ -207,9 +226,9 @@ def _is_buffer(name: str, names: Iterable[str]) -> bool:
     words = re.findall(r"[a-z]+(?:_[a-z]+)*", name.lower())
     if _is_optimizer_key(name) or not _BUFFERS.isdisjoint(words):
         return True
-    for first, second in (("m", "v"), ("v", "m")):
-        match = re.fullmatch(rf"{first}([_./].+)|(.+[_./]){first}", name)
-        if match and (f"{second}{match[1]}" if match[1] else f"{match[2]}{second}") in names:
+    for first, second in _MOMENTS:
+        other = re.sub(rf"(^|[_./]){first}(?=[_./]|$)", rf"\1{second}", name)
+        if name not in (other, first) and other in names:
             return True
     return False
 

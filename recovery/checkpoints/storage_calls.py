@@ -70,7 +70,7 @@ class StorageCalls:
         if since_s is not None:
             raise HungError(f"the storage has not answered for {now_s - since_s:.0f} s")
         if hung >= HUNG_MAX:
-            raise HungError(f"not looked at: the storage does not answer {hung} earlier reads")
+            raise HungError(f"not read: the storage does not answer {hung} earlier reads")
         call = _Call(work, now_s)
         calls = self._worker()
         calls.put((key, call))

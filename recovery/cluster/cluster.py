@@ -8,6 +8,7 @@ all the same: that restores safety and is in the job's own journal.
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from detectors.finding import SymptomKind
@@ -18,9 +19,9 @@ from rankmend.errors import ConfigError, JournalError
 from recovery.cluster.active_alerts import ActiveAlert, ActiveAlerts, JobNode, TakenAlerts
 from recovery.cluster.alert_shares import NOBODY, Sender
 from recovery.cluster.charge_verdict import take_back, weigh_charge
-from recovery.cluster.cluster_ledger import ClusterLedger, fold_cluster, fold_entry
+from recovery.cluster.cluster_ledger import ClusterLedger, NodeBlame, fold_cluster, fold_entry
 from recovery.cluster.cluster_limits import DAY_S, AlertRules, ClusterPolicy
-from recovery.cluster.doubtful_alerts import find_doubtful
+from recovery.cluster.doubtful_alerts import NO_DOUBTS, find_doubtful
 from recovery.cluster.gate import Answer, Judgement, PlanRequest
 from recovery.cluster.incoming_alerts import IncomingAlert
 from recovery.cluster.lemon_verdict import judge_lemon
@@ -38,6 +39,7 @@ from recovery.cluster.probe_verdict import refuse_probe
 from recovery.cluster.unmatched_names import ToldNames, read_names
 from recovery.journal.cluster_records import (
     Acknowledged,
+    BlameConfirmed,
     CauseTold,
     ClusterRecord,
     Hold,
@@ -59,7 +61,15 @@ from recovery.journal.cluster_records import (
 from recovery.journal.open_journal import JournalMovedError
 from recovery.journal.probe_records import FabricProbeAsked, FabricProbeEnded
 from recovery.journal.records import Entry
-from recovery.journal.witnesses import OutsideAct, Witness, allows, refuse, strongest
+from recovery.journal.witnesses import (
+    PRESENCE,
+    OutsideAct,
+    Witness,
+    agreeing,
+    allows,
+    refuse,
+    strongest,
+)
 from recovery.messages.outside import NodeEvidence
 
 log = logging.getLogger(__name__)
@@ -71,6 +81,7 @@ NAMES_MAX: Final = 10_000
 _TEXT_MAX: Final = 1_000
 _REFUSAL_S: Final = 3600.0  # between two words about one sender
 _REFUSED_MAX: Final = 1_000
+_OWN_ALERTS_MAX: Final = 10_000
 _DATABASE: Final = "database"  # what its note is about
 _TRIES_MAX: Final = 10  # of one decision, while other controllers write
 
@@ -91,6 +102,15 @@ class NodesElsewhere:
 
     nodes: frozenset[str]
     at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Blamed:
+    """An incident that counts against a node."""
+
+    node: str
+    job_id: str
+    incident_id: str
 
 
 class ClusterJournal(Protocol):
@@ -123,13 +143,18 @@ class ClusterController:
         self.alerts = ActiveAlerts(policy.alerts)
         self._ran: dict[str, float] = {}  # node -> when it last ran ranks, by our own clock
         self._began_unix_s = clock.unix_s() - clock.now_s()
-        self._doubts: Mapping[str, str] = {}  # replaced as a whole
+        self._doubts = NO_DOUBTS  # replaced as a whole
         self._refused_at_s: dict[str, float] = {}  # sender -> when that was last told
+        self._own_alerts: dict[tuple[str, str], None] = {}  # job and node; the newest last
         self.on_leave: Callable[[PlanRequest], None] = lambda _request: None
         # Whose a job is; empty: nobody but the operator runs jobs here.
         self.owner_of: Callable[[str], str] = lambda _job_id: ""
-        # Whether the manager of nodes has said that a subject has an allocation or pods on a node.
-        self.is_on_node: Callable[[str, str], bool] = lambda _node, _subject: False
+        # Whether nobody else may launch jobs here.
+        self.is_only_subject: Callable[[str], bool] = lambda _owner: False
+        # Whether the manager of nodes has said that a subject had an allocation or pods on a node about a time (Unix).
+        self.is_on_node: Callable[[str, str, float], bool] = lambda _node, _subject, _at: False
+        # Whether the node's agent has reported, with the node's certificate, that this job runs there.
+        self.is_seen_by_agent: Callable[[str, str], bool] = lambda _node, _job_id: False
         self.notes: tuple[ClusterNote, ...] = ()  # what people must hear of; the newest last
         self.listed: Mapping[
             str, str
@@ -183,7 +208,8 @@ class ClusterController:
     def _judge(self, request: PlanRequest) -> Answer:
         now_s = self.now_unix_s()
         name, owner = self._job_names(request.job_id), self.owner_of(request.job_id)
-        answer = judge(request, name, self.ledger, self.policy, now_s, owner)
+        sharer = "" if self.policy.single_tenant or self.is_only_subject(owner) else owner
+        answer = judge(request, name, self.ledger, self.policy, now_s, sharer)
         if answer.judgement is not Judgement.ALLOWED or not counts_as_spent(request):
             return answer
         if self.ledger.is_spent(request.job_id, request.incident_id, request.try_number):
@@ -216,46 +242,110 @@ class ClusterController:
         if self.policy.single_tenant or not owner:
             return frozenset({Witness.SINGLE_TENANT})
         found = set()
-        if any(self._is_witness(alert, node, owner) for alert in self.alerts.active):
+        doubts = self.doubts(job_id)
+        if any(
+            self._is_witness(alert, node, owner) and alert.target.key not in doubts
+            for alert in self.alerts.active
+        ):
             found.add(Witness.ALERT)
-        since_s = self.now_unix_s() - self.policy.quarantine.window_s
-        blames = [one for one in self.ledger.past(node).blames if one.unix_s >= since_s]
-        if {one.subject for one in blames if one.subject} - {owner}:
+        blames = self._blames_of_late(node)
+        if self._agree(owner, node, blames):
             found.add(Witness.SUBJECTS)
-        if self.is_on_node(node, owner):
+        if self.is_on_node(node, owner, self.now_unix_s()):
             found.add(Witness.SCHEDULER)
+        if self.is_seen_by_agent(node, job_id):
+            found.add(Witness.AGENT)
         return frozenset(found)
+
+    def _blames_of_late(self, node: str) -> list[NodeBlame]:
+        since_s = self.now_unix_s() - self.policy.quarantine.window_s
+        return [blame for blame in self.ledger.past(node).blames if blame.unix_s >= since_s]
+
+    def _agree(self, owner: str, node: str, blames: Sequence[NodeBlame]) -> bool:
+        return agreeing(owner, ((blame.subject, self._was_there(node, blame)) for blame in blames))
+
+    def _witnesses_of_blame(
+        self, node: str, blame: NodeBlame, late: Sequence[NodeBlame]
+    ) -> frozenset[Witness]:
+        """Return who beside its launchers stands for a blame: then, or by now. ``late``: the node's blames that count."""
+        found = {blame.witness}
+        if self._was_there(node, blame):
+            found.add(Witness.SCHEDULER)
+        if self._agree(blame.subject, node, late):
+            found.add(Witness.SUBJECTS)
+        return frozenset(found)
+
+    def _was_there(self, node: str, blame: NodeBlame) -> bool:
+        return blame.was_there or self.is_on_node(node, blame.subject, blame.unix_s)
 
     def is_vouched(self, request: PlanRequest, node: str) -> bool:
         """Return whether somebody beside the job's launchers speaks for a plan that leaves the node."""
         found = request.finding
         if found.is_persons or request.approved_by is not None:
             return True
-        if found.symptom.kind is SymptomKind.ALERT and found.node == node:
+        is_alert = found.symptom.kind is SymptomKind.ALERT and found.node == node
+        if is_alert and self._is_others_alert(node, request.job_id):
             return True
         return allows(
             OutsideAct.DRAIN, self.witnesses_of(node, request.job_id) - {Witness.SCHEDULER}
         )
 
+    def sharer_of(self, request: PlanRequest) -> str:
+        """Return to whose share of the bounds outside its job a plan counts: the owner's, where only its launchers say what is wrong.
+
+        Slurm, Kubernetes and the agent say that the job is on a node, and not that the node is bad. Empty: to nobody's.
+        """
+        owner, found = self.owner_of(request.job_id), request.finding
+        if not owner or self.policy.single_tenant or self.is_only_subject(owner):
+            return ""
+        if found.is_persons or request.approved_by is not None:
+            return ""
+        if found.symptom.kind is SymptomKind.ALERT and self._is_others_alert(
+            found.node or "", request.job_id
+        ):
+            return ""
+        told = (self.witnesses_of(node, request.job_id) - PRESENCE for node in request.without)
+        return "" if request.without and all(told) else owner
+
+    def _is_others_alert(self, node: str, job_id: str) -> bool:
+        """Return whether what alerts say of the node is another's word than that of the job's owner, and is not doubted.
+
+        Nobody is his own witness, and a rule gone mad is none. An alert that has ended since was another's, unless the owner has sent one
+        about the node.
+        """
+        if (job_id, node) in self._own_alerts:
+            return Witness.ALERT in self.witnesses_of(node, job_id)
+        doubts = self.doubts(job_id)
+        told = [alert.target.key for alert in self.alerts.active if alert.node == node]
+        return not told or any(key not in doubts for key in told)
+
+    def _note_own_alerts(self, heard: Iterable[tuple[str, NodeEvidence]]) -> None:
+        """Remember the nodes about which a job was told by its own owner."""
+        told = [(job_id, evidence) for job_id, evidence in heard if evidence.is_active]
+        if not told:
+            return
+        senders = {alert.target.key: alert.sender.name for alert in self.alerts.active}
+        for job_id, evidence in told:
+            if senders.get(evidence.identity, "") == self.owner_of(job_id):
+                self._own_alerts.pop((job_id, evidence.node), None)
+                self._own_alerts[job_id, evidence.node] = None
+        for key in list(self._own_alerts)[:-_OWN_ALERTS_MAX]:
+            del self._own_alerts[key]
+
     def _is_witness(self, alert: ActiveAlert, node: str, owner: str) -> bool:
         """Return whether an alert rules the node out by the word of another than the job's owner."""
         is_sure = alert.is_firing and alert.ends_use and not alert.is_doubtful
-        is_others = alert.sender.name != owner and alert.target.key not in self._doubts
-        return alert.node == node and is_sure and is_others
+        return alert.node == node and is_sure and alert.sender.name != owner
 
-    def _vouched(self, node: str) -> ClusterLedger:
+    def _vouched(self, node: str, act: OutsideAct) -> ClusterLedger:
         """Return the ledger in which only those blames count against the node that not only one subject's launchers vouch for."""
-        past, window_s = self.ledger.past(node), self.policy.quarantine.window_s
-        since_s = self.now_unix_s() - window_s
-        subjects = {one.subject for one in past.blames if one.subject and one.unix_s >= since_s}
+        late = self._blames_of_late(node)
         counts = tuple(
-            one
-            for one in past.blames
+            blame
+            for blame in self.ledger.past(node).blames
             if self.policy.single_tenant
-            or not one.subject
-            or len(subjects) > 1
-            or allows(OutsideAct.QUARANTINE, {one.witness})
-            or self.is_on_node(node, one.subject)
+            or not blame.subject
+            or allows(act, self._witnesses_of_blame(node, blame, late))
         )
         return self.ledger.with_blames(node, counts)
 
@@ -294,7 +384,8 @@ class ClusterController:
         if counted.counts and counted.is_new:
             summary, ids = charge.summary[:_TEXT_MAX], (charge.job_id, charge.incident_id)
             witnesses = self.witnesses_of(charge.node, charge.job_id)
-            if counted.kind in (ChargeKind.ALERT, ChargeKind.BESIDE):
+            is_alert = counted.kind in (ChargeKind.ALERT, ChargeKind.BESIDE)
+            if is_alert and self._is_others_alert(charge.node, charge.job_id):
                 witnesses |= {Witness.ALERT}
             self._write(
                 NodeBlamed(
@@ -305,9 +396,35 @@ class ClusterController:
                     counted.kind,
                     self.owner_of(charge.job_id),
                     strongest(OutsideAct.QUARANTINE, witnesses),
+                    not PRESENCE.isdisjoint(witnesses),
                 )
             )
         return counted
+
+    def confirm_blames(self, node: str) -> None:
+        """Record that the node's agent confirms jobs whose launchers blame the node, and decide again.
+
+        For each report of an agent: the word may arrive after the blame, at a controller that has just taken over, or at another one than
+        the job's. Never raises: what can't be written now follows with the agent's next report.
+        """
+        alone: dict[str, list[NodeBlame]] = {}
+        for blame in self._blames_of_late(node):
+            if blame.subject and blame.witness is Witness.LAUNCHER:
+                alone.setdefault(blame.job_id, []).append(blame)
+        for job_id, blames in alone.items():
+            if self.is_seen_by_agent(node, job_id):
+                ids = tuple(blame.incident_id for blame in blames)
+                try:
+                    self._decide(partial(self._confirm, node, job_id, ids))
+                except JournalError as error:
+                    self._note(
+                        f"{node}: its agent's word is not in the cluster's journal: {error}", node
+                    )
+
+    def _confirm(self, node: str, job_id: str, incident_ids: tuple[str, ...]) -> None:
+        self._write(BlameConfirmed(node, job_id, incident_ids))
+        self._quarantine(_Blamed(node, job_id, incident_ids[-1]))
+        self._keep_out(node, job_id)
 
     def take_back(self, job_id: str, incident_ids: Sequence[str], reason: str, /) -> None:
         try:
@@ -326,9 +443,15 @@ class ClusterController:
         for node in taken.released:
             self._note(f"{node} may be used again: {taken.reason}", node)
 
-    def _quarantine(self, blamed: NodeCharge) -> None:
+    def _quarantine(self, blamed: NodeCharge | _Blamed) -> None:
         node, now_s = blamed.node, self.now_unix_s()
-        held = quarantine(node, self.nodes_active(), self._vouched(node), self.policy, now_s)
+        held = quarantine(
+            node,
+            self.nodes_active(),
+            self._vouched(node, OutsideAct.QUARANTINE),
+            self.policy,
+            now_s,
+        )
         if held is None:
             alone = quarantine(node, self.nodes_active(), self.ledger, self.policy, now_s)
             if isinstance(alone, NodeHeld):
@@ -349,7 +472,7 @@ class ClusterController:
         found = judge_lemon(
             node,
             self.nodes_active(),
-            self._vouched(node),
+            self._vouched(node, OutsideAct.KEEP_OUT),
             self.policy,
             self.now_unix_s(),
             is_observed=observed is not None,
@@ -364,7 +487,7 @@ class ClusterController:
             self._note(found, node)
 
     def _note_not_done(
-        self, act: NotDoneAct, about: NodeCharge | PowerOffAsked, reason: str
+        self, act: NotDoneAct, about: NodeCharge | PowerOffAsked | _Blamed, reason: str
     ) -> None:
         """Journal once what observe mode has kept from a node."""
         record = NotDone(act, about.node, about.job_id, about.incident_id, reason)
@@ -374,7 +497,7 @@ class ClusterController:
             self._note(f"observe mode: would {act.value} {about.node}: {reason}", about.node)
 
     def _note_alone(
-        self, act: NotDoneAct, outside: OutsideAct, about: NodeCharge | PowerOffAsked
+        self, act: NotDoneAct, outside: OutsideAct, about: NodeCharge | PowerOffAsked | _Blamed
     ) -> None:
         """Journal once that an act rests on launchers of one subject alone, and so is not done."""
         reason = refuse(outside, about.node, self.owner_of(about.job_id))
@@ -382,7 +505,8 @@ class ClusterController:
         known = [(one.act, one.node, one.incident_id) for _at_s, one in self.ledger.not_done]
         if (act, about.node, about.incident_id) not in known:
             self._write(record)
-            self._note(reason, about.node)
+            # One note for each subject: a flood of them must not push out what people have to read.
+            self._note(reason, f"launchers of {self.owner_of(about.job_id)}")
 
     def allow_power_off(self, asked: PowerOffAsked) -> bool:
         """Journal that a lost node is about to lose its power, and return True; False: it must not."""
@@ -522,6 +646,7 @@ class ClusterController:
         if taken.refused:
             self._note_refused(sender, taken.refusal)
         if heard:
+            self._note_own_alerts(heard)
             self._doubt(jobs_on)
         return taken, heard
 
@@ -554,11 +679,12 @@ class ClusterController:
         for node in accused & jobs_on.keys():
             if self.ledger.window_of(node, now_s) is None:
                 heard += self.alerts.retell(node, jobs_on[node], now_s)
+        self._note_own_alerts(heard)
         return heard
 
-    def doubts(self) -> Mapping[str, str]:
-        """Return the alerts that accuse too much to be believed alone: why, by identity."""
-        return self._doubts
+    def doubts(self, job_id: str, /) -> Mapping[str, str]:
+        """Return the alerts that this job must not believe alone, since they accuse too much of the fleet or of it: why, by identity."""
+        return self._doubts.of(job_id)
 
     def _doubt(self, jobs_on: Mapping[str, tuple[JobNode, ...]]) -> None:
         """See anew which alerts are doubted, and tell people of each rule once."""
@@ -569,9 +695,9 @@ class ClusterController:
         active = max(self.nodes_active(), len(jobs_on))
         percent = self.policy.budgets.nodes_held_percent
         found = find_doubtful(self.alerts.active, nodes_of_jobs, active, percent, self.parts)
-        before = set(self._doubts.values())
+        before = self._doubts.reasons
         self._doubts = found
-        for reason in sorted(set(found.values()) - before):
+        for reason in sorted(found.reasons - before):
             self._note(f"doubted, moves nothing by itself: {reason}", reason.partition(" ")[0])
 
     def accused(self) -> frozenset[str]:

@@ -15,6 +15,7 @@ from detectors.node.charges import ChargeKind, PastCharge
 from recovery.cluster.probe_rules import PROBES_MOST
 from recovery.journal.cluster_records import (
     Acknowledged,
+    BlameConfirmed,
     BlameTakenBack,
     CauseTold,
     Hold,
@@ -37,6 +38,8 @@ from recovery.journal.records import Entry
 from recovery.journal.witnesses import Witness
 
 _BLAMES_KEPT: Final = 100  # per node
+# Nodes with a past. Launchers choose their nodes' names, so above this those go, the oldest first, that nobody else has named.
+NODES_KEPT: Final = 50_000
 _ACKNOWLEDGED_KEPT: Final = 10_000  # as many as ended jobs are known
 _POWER_OFFS_KEPT: Final = 1_000  # an hour of them at the most that the budget allows
 _WATCHED_KEPT: Final = 1_000  # a hang that is older than so many is acted on anew
@@ -55,12 +58,14 @@ class NodeBlame:
     evidence: ChargeKind = ChargeKind.UNKNOWN
     subject: str = ""
     witness: Witness = Witness.LAUNCHER
+    was_there: bool = False  # the subject, by the word of the nodes' manager or the node's agent
 
 
 @dataclass(frozen=True, slots=True)
 class NodePast:
     blames: tuple[NodeBlame, ...] = ()
     held: NodeHeld | None = None
+    held_unix_s: float | None = None  # since when
     quarantines: int = 0  # since a person last released it
     errors: tuple[PastCharge, ...] = ()  # that count nothing by themselves
 
@@ -185,7 +190,18 @@ def _fold(_record: object, ledger: ClusterLedger, _unix_s: float) -> ClusterLedg
 
 
 def _with(ledger: ClusterLedger, node: str, past: NodePast) -> ClusterLedger:
-    return replace(ledger, nodes={**ledger.nodes, node: past})
+    nodes = {**ledger.nodes, node: past}
+    if len(nodes) > NODES_KEPT and node not in ledger.nodes:
+        forged = (name for name, known in nodes.items() if name != node and _is_named_alone(known))
+        nodes.pop(next(forged, ""), None)
+    return replace(ledger, nodes=nodes)
+
+
+def _is_named_alone(past: NodePast) -> bool:
+    """Return whether only launchers of one subject each have named the node, and nothing is done about it."""
+    return past.held is None and all(
+        blame.subject and blame.witness is Witness.LAUNCHER for blame in past.blames
+    )
 
 
 @_fold.register
@@ -203,6 +219,7 @@ def _(record: NodeBlamed, ledger: ClusterLedger, unix_s: float) -> ClusterLedger
         evidence,
         record.subject,
         record.witness,
+        record.was_there,
     )
     return _with(ledger, record.node, replace(past, blames=(*past.blames, blame)[-_BLAMES_KEPT:]))
 
@@ -220,6 +237,18 @@ def _(record: NodeErrorNoted, ledger: ClusterLedger, unix_s: float) -> ClusterLe
         record.is_here_alone,
     )
     return _with(ledger, record.node, replace(past, errors=(*past.errors, noted)[-_BLAMES_KEPT:]))
+
+
+@_fold.register
+def _(record: BlameConfirmed, ledger: ClusterLedger, _unix_s: float) -> ClusterLedger:
+    past = ledger.past(record.node)
+    blames = tuple(
+        replace(blame, witness=record.witness, was_there=True)
+        if blame.incident_id in record.incident_ids and blame.job_id == record.job_id
+        else blame
+        for blame in past.blames
+    )
+    return _with(ledger, record.node, replace(past, blames=blames))
 
 
 @_fold.register
@@ -245,7 +274,9 @@ def _(record: NodeHeld, ledger: ClusterLedger, unix_s: float) -> ClusterLedger:
     count = past.quarantines + (record.hold is Hold.QUARANTINE)
     if record.hold is Hold.DRAIN:
         ledger = replace(ledger, drains=(*ledger.drains, (unix_s, record))[-_WATCHED_KEPT:])
-    return _with(ledger, record.node, replace(past, held=record, quarantines=count))
+    return _with(
+        ledger, record.node, replace(past, held=record, held_unix_s=unix_s, quarantines=count)
+    )
 
 
 @_fold.register

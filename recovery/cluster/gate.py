@@ -68,8 +68,8 @@ class Pool(Protocol):
         """Return the shared parts that are known to be broken, each with what tells so, as "is ...\"."""
         ...
 
-    def doubts(self) -> Mapping[str, str]:
-        """Return the alerts that accuse too much to be believed alone: why, by identity."""
+    def doubts(self, job_id: str, /) -> Mapping[str, str]:
+        """Return the alerts that this job must not believe alone, since they accuse too much: why, by identity."""
         ...
 
     def accused(self) -> Collection[str]:
@@ -118,7 +118,7 @@ class OpenPool:
     parts: FleetParts = NO_PARTS
     broken_parts: Mapping[FleetPart, str] = MappingProxyType({})
 
-    def doubts(self) -> Mapping[str, str]:
+    def doubts(self, _job_id: str, /) -> Mapping[str, str]:
         return {}
 
     def accused(self) -> Collection[str]:

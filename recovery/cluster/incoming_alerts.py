@@ -15,6 +15,7 @@ from typing import Annotated, Final
 import msgspec
 
 from detectors.finding import identity
+from detectors.node.node_alerts import own_name
 from rankmend.errors import RankmendError
 from recovery.cluster.cluster_limits import AlertRules
 
@@ -145,7 +146,8 @@ def target_of(alert: IncomingAlert, rules: AlertRules) -> AlertTarget:
     labels = alert.labels
     node = node_of(labels, rules)
     device = _first(labels, rules.device_labels)
-    known = {**labels, "node": node}
+    name = own_name(labels.get("alertname", ""), labels.get("check", ""))
+    known = {**labels, "node": node, "alertname": name}
     if "uuid" not in labels:
         known["device"] = device
     severity = labels.get("severity", "warning")
@@ -154,7 +156,7 @@ def target_of(alert: IncomingAlert, rules: AlertRules) -> AlertTarget:
     key = hashlib.sha256(msgspec.json.encode(pairs)).hexdigest()[:32]
     return AlertTarget(
         key,
-        labels.get("alertname", "")[:KEPT_MAX],
+        name[:KEPT_MAX],
         node[:KEPT_MAX],
         device[:KEPT_MAX],
         labels.get("job_id", "")[:KEPT_MAX],

@@ -55,6 +55,7 @@ class NoticeKind(Enum):
     PLAN_WAITS = "RankmendPlanWaits"
     PLAN_OBSERVED = "RankmendPlanObserved"  # observe mode: it waits for nobody
     GONE_UNPROVED = "RankmendGoneUnproved"
+    JOB_ORPHANED = "RankmendJobOrphaned"  # its launchers are turned away
     BUDGET_SPENT = "RankmendBudgetSpent"
     NODE_QUARANTINED = "RankmendNodeQuarantined"
     QUARANTINE_REFUSED = "RankmendQuarantineRefused"
@@ -97,6 +98,9 @@ class RunningJob:
     ledger: Ledger
     policy: Policy
     silent: frozenset[str]  # nodes without a report for node_silent_s
+    orphaned: str = (
+        ""  # which of its launchers are turned away, why, and what to do; empty: none is
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +157,17 @@ def _of_job(job: RunningJob) -> Iterator[Notice]:
             job.name,
             need=need,
             command=f"rankmend plan {argument}",
+        )
+    if job.orphaned:
+        yield Notice(
+            NoticeKind.JOB_ORPHANED,
+            Severity.CRITICAL,  # the next failure stops it for good
+            f"job {job.name} is orphaned: {job.orphaned}",
+            "give its launchers a valid token: they read their token file again by themselves",
+            job.job_id,
+            job.name,
+            need="its launchers need a valid token",
+            command=f"rankmend status {argument}",
         )
     if stands_paused(ledger):
         yield Notice(

@@ -16,6 +16,7 @@ from recovery.cluster.gate import Answer, Judgement, PlanRequest
 from recovery.journal.cluster_records import Hold, NodeHeld, PowerOffAsked
 from recovery.journal.incident_records import WaitCause
 from recovery.journal.limits import PlanStep
+from recovery.journal.witnesses import share_of
 
 HOUR_S: Final = 3600.0
 
@@ -28,7 +29,10 @@ def judge(
     now_unix_s: float,
     subject: str = "",
 ) -> Answer:
-    """Return whether the plan may be carried out now, and the reason. ``subject``: the job's owner."""
+    """Return whether the plan may be carried out now, and the reason.
+
+    ``subject``: the job's owner, with whom others share the budget of stops; empty: it has all of it.
+    """
     if request.finding.is_persons:
         return Answer(Judgement.ALLOWED, "a person asked for it")
     is_end = (
@@ -111,12 +115,8 @@ def _over_budget(
     if request.is_standing:
         return None
     budgets = policy.budgets
-    stops = _stops_that_count(ledger, budgets.stops_per_hour_max, subject, now_unix_s)
-    if stops >= budgets.stops_per_hour_max:
-        return (
-            f"{stops} training jobs were stopped within the last hour; "
-            f"{budgets.stops_per_hour_max} are allowed (stops_per_hour_max)"
-        )
+    if refusal := _refuse_stop(ledger, budgets.stops_per_hour_max, subject, now_unix_s):
+        return refusal
     moves = sum(
         bool(one.nodes) and one.job_id == request.job_id and unix_s > now_unix_s - DAY_S
         for unix_s, one in ledger.spent
@@ -129,22 +129,39 @@ def _over_budget(
     return None
 
 
-def _stops_that_count(
+def _refuse_stop(
     ledger: ClusterLedger, stops_max: int, subject: str, now_unix_s: float
-) -> int:
-    """Return the stops within an hour; one other subject's fill at most half of the budget, whatever its launchers report."""
-    counts = Counter(
-        one.subject
-        for unix_s, one in ledger.spent
-        if one.stops_training and unix_s > now_unix_s - HOUR_S
+) -> str | None:
+    """Return why no further training job of this subject may be stopped within the hour, or None.
+
+    All stops together are at most ``stops_max``, whatever rules, senders and subjects they follow from; a subject has its share of them.
+    """
+    stops = _stops_within_an_hour(ledger, now_unix_s)
+    count = stops.total()
+    if count >= stops_max:
+        return (
+            f"{count} training jobs were stopped within the last hour; "
+            f"{stops_max} are allowed (stops_per_hour_max)"
+        )
+    if not subject:
+        return None
+    own = stops[subject]
+    share = share_of(stops_max, count, own)
+    if own >= share:
+        return (
+            f"{own} training jobs of {subject} were stopped within the last hour; {share} of {stops_max} are allowed to one subject, "
+            "and the rest is for the others (stops_per_hour_max)"
+        )
+    return None
+
+
+def _stops_within_an_hour(ledger: ClusterLedger, now_unix_s: float) -> Counter[str]:
+    """Return the stops within an hour by subject."""
+    return Counter(
+        spent.subject
+        for unix_s, spent in ledger.spent
+        if spent.stops_training and unix_s > now_unix_s - HOUR_S
     )
-    own = counts.pop(subject, 0)
-    share = max(1, stops_max // 2)
-    return own + sum(min(count, share) if name else count for name, count in counts.items())
-
-
-def _stops_within_an_hour(ledger: ClusterLedger, now_unix_s: float) -> int:
-    return sum(one.stops_training and unix_s > now_unix_s - HOUR_S for unix_s, one in ledger.spent)
 
 
 def _held_most(policy: ClusterPolicy, nodes_active: int) -> int:
@@ -156,7 +173,8 @@ def budgets_left(
     nodes_active: int, ledger: ClusterLedger, policy: ClusterPolicy, now_unix_s: float
 ) -> dict[str, int]:
     """Return the rest of each cluster budget, by name."""
-    stops = policy.budgets.stops_per_hour_max - _stops_within_an_hour(ledger, now_unix_s)
+    stopped = _stops_within_an_hour(ledger, now_unix_s).total()
+    stops = policy.budgets.stops_per_hour_max - stopped
     held = _held_most(policy, nodes_active) - len(ledger.held_by_policy(now_unix_s))
     return {"stops_per_hour": max(0, stops), "nodes_held": max(0, held)}
 

@@ -39,7 +39,7 @@ _WHY: Final = {
     NoMatch.AMBIGUOUS: "not certain to be",
     NoMatch.DOMAIN: "in another domain than",
     NoMatch.LIMITS: "by a sender that may not speak for",
-    NoMatch.UNHEARD: "until the other controllers have told their nodes, not certain to be",
+    NoMatch.UNHEARD: "until the other controllers have reported their nodes, not certain to be",
 }
 
 

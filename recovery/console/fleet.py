@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatchcase
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 from urllib.parse import quote
 
 from recovery.api import wire
 from recovery.journal.cluster_records import Hold
+from recovery.views.state_words import TRAINS
+from recovery.watched.verdict import WatchedState
 
 SILENT_S: Final = 15.0  # a launcher reports once a second
 _RACK_NODES_MAX: Final = 64  # a rack without a name of its own is shown in blocks of so many
@@ -24,13 +26,14 @@ class NodeUse(Enum):
     QUARANTINED = "quarantined"
     DRAINED = "drained"
     MAINTENANCE = "maintenance"
+    WAITING = "waiting"  # its ranks' job does not train now
     TRAINING = "training"
     SPARE = "spare"
-    IDLE = "idle"  # known, and no job of rankmend's uses it
+    IDLE = "idle"  # known, and no job uses it that rankmend starts or watches
 
     @property
     def is_good(self) -> bool:
-        return self in (NodeUse.TRAINING, NodeUse.SPARE, NodeUse.IDLE)
+        return self in (NodeUse.WAITING, NodeUse.TRAINING, NodeUse.SPARE, NodeUse.IDLE)
 
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -38,6 +41,15 @@ ORDER: Final = {state: place for place, state in enumerate(NodeUse)}
 
 # Names a node's rack; None where no racks are configured.
 RackFinder: TypeAlias = Callable[[], Callable[[str], str | None] | None]
+
+
+class NamedJob(Protocol):
+    """What a node's row needs of its job."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def state(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +98,15 @@ def view_fleet(
     nodes: Sequence[wire.NodeView],
     known: Iterable[str],
     cluster: wire.Cluster,
-    jobs: Mapping[str, str],
+    jobs: Mapping[str, NamedJob],
     rack_of: Callable[[str], str | None] | None,
     now_unix_s: float,
+    watched: Sequence[wire.WatchedView] = (),
 ) -> Fleet:
-    """Return all nodes; ``jobs``: names by id, ``rack_of``: names a node's rack, None where none are configured."""
+    """Return all nodes; ``jobs``: by id, ``rack_of``: names a node's rack, None where none are configured.
+
+    ``watched``: jobs of other launchers, which use the nodes that no job of our own uses.
+    """
     by_node: dict[str, list[wire.NodeView]] = {name: [] for name in known}
     for node in nodes:
         by_node.setdefault(node.node, []).append(node)
@@ -98,9 +114,24 @@ def view_fleet(
     for name in holds:
         by_node.setdefault(name, [])
     windows = [one for one in cluster.windows if one.from_unix_s <= now_unix_s < one.until_unix_s]
+    uses: dict[str, NodeUse] = {}
+    for job in watched:
+        if job.state != WatchedState.ENDED.value:
+            trains = job.state in (WatchedState.TRAINING.value, WatchedState.SLOW.value)
+            use = NodeUse.TRAINING if trains else NodeUse.WAITING
+            for name in job.nodes:
+                uses[name] = min(uses.get(name, use), use, key=ORDER.__getitem__)
     named = _own_rack if rack_of is None else lambda name: rack_of(name) or "other"
     rows = tuple(
-        _row(name, by_node[name], holds.get(name), windows, jobs, named(name))
+        _row(
+            name,
+            by_node[name],
+            holds.get(name),
+            windows,
+            jobs,
+            named(name),
+            uses.get(name, NodeUse.IDLE),
+        )
         for name in sorted(by_node, key=natural)
     )
     racks: dict[str, list[NodeRow]] = {}
@@ -115,8 +146,9 @@ def _row(
     views: Sequence[wire.NodeView],
     hold: wire.HoldView | None,
     windows: Sequence[wire.WindowView],
-    jobs: Mapping[str, str],
+    jobs: Mapping[str, NamedJob],
     rack: str,
+    idle: NodeUse,
 ) -> NodeRow:
     window = next(
         (one for one in windows if any(fnmatchcase(name, pattern) for pattern in one.nodes)), None
@@ -126,7 +158,7 @@ def _row(
     age_s = min(ages, default=None)
     ranks = sum(len(view.ranks) for view in views)
     is_silent = bool(views) and (age_s is None or age_s > SILENT_S)
-    state, why = NodeUse.IDLE, ""
+    state, why = idle, ""
     if hold is not None:
         is_drain = hold.hold == Hold.DRAIN.value
         state = NodeUse.DRAINED if is_drain else NodeUse.QUARANTINED
@@ -137,10 +169,15 @@ def _row(
         state, why = NodeUse.HELD, held
     elif is_silent:
         state = NodeUse.SILENT
-        why = "never heard" if age_s is None else f"last heard {age_s:.0f} s ago"
+        why = "no report yet" if age_s is None else f"last report {age_s:.0f} s ago"
     elif views:
-        state = NodeUse.TRAINING if ranks else NodeUse.SPARE
-    found = tuple((view.job_id, jobs.get(view.job_id, view.job_id)) for view in views)
+        states = [jobs[view.job_id].state for view in views if view.ranks and view.job_id in jobs]
+        trains = TRAINS in states
+        state = (NodeUse.TRAINING if trains else NodeUse.WAITING) if ranks else NodeUse.SPARE
+    found = tuple(
+        (view.job_id, jobs[view.job_id].name if view.job_id in jobs else view.job_id)
+        for view in views
+    )
     leaf = next((view.leaf for view in views if view.leaf), "")
     domain = next((view.nvlink_domain for view in views if view.nvlink_domain), "")
     block = next((view.block for view in views if view.block), "")

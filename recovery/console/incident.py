@@ -8,6 +8,7 @@ from typing import Final
 from detectors.finding import Blame
 from detectors.wording import counted
 from recovery.api import wire
+from recovery.console.fleet import SILENT_S
 from recovery.goodput.time_bars import WIDTH
 from recovery.journal.accounting import RecoveryPhase
 from recovery.journal.incident_machine import Phase
@@ -19,8 +20,10 @@ from recovery.journal.incident_records import (
 )
 from recovery.journal.node_records import EvidenceTaken
 from recovery.journal.records import Entry
+from recovery.views.state_words import IncidentStanding, standing_word
 
 _EVIDENCE_MAX: Final = 100
+_HELD_MAX: Final = 5  # nodes that a plan's box names
 
 PHASE_WORDS: Final = {
     RecoveryPhase.DETECT: "Detect",
@@ -74,8 +77,45 @@ class Next:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldNode:
+    """A node that a plan could use, were it not held back."""
+
+    node: str
+    why: str
+    who: str = ""  # empty: nobody; the job itself avoids it
+    since_unix_s: float | None = None
+    is_silent: bool = False  # nobody holds it back: its launcher has to report again
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingPlan:
+    """A plan that waits, with what helps: a word where it waits for a person, usable nodes where it waits for these."""
+
+    view: wire.PlanView
+    held: tuple[HeldNode, ...] = ()
+
+    @property
+    def waits_for_person(self) -> bool:
+        """Return whether an approval has an effect."""
+        return is_for_person(self.view)
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentLoss:
+    """What an incident costs: so far while it is open, in all once what it cost is made again."""
+
+    since_unix_s: float | None  # of the fault, while the clock runs; None: it stands
+    seconds: float | None  # in all; None: not known, or the clock runs
+    is_least: bool  # nobody knows which steps had to be made again
+    ranks: int  # that do not train, or did not; 0: not known
+    steps: int | None  # to make again, or made again; None: not known
+    is_catching_up: bool = False  # it trains, and has not passed its highest step yet
+
+
+@dataclass(frozen=True, slots=True)
 class IncidentPage:
     view: wire.IncidentView
+    loss: IncidentLoss
     phases: tuple[PhaseBar, ...]
     evidence: tuple[EvidenceLine, ...]
     accused: tuple[Accused, ...]
@@ -88,22 +128,91 @@ def view_page(
     view: wire.IncidentView,
     entries: Sequence[Entry],
     journal: Sequence[Entry],
-    plan: wire.PlanView | None,
+    plan: WaitingPlan | None,
     own_node: str = "",
+    job: wire.JobView | None = None,
 ) -> IncidentPage:
-    """Return the page of an incident; ``entries`` are those of the incident alone, ``journal`` is the job's."""
-    is_open = view.outcome not in {
-        phase.value for phase in (Phase.RECOVERED, Phase.ESCALATED, Phase.CANCELLED)
-    }
+    """Return the page of an incident; ``entries`` are those of the incident alone, ``journal`` is the job's.
+
+    ``job``: as it stands now; None: it has ended, or is not known.
+    """
+    is_open = is_open_word(standing_word(view))
     return IncidentPage(
         view,
+        loss_of(view, job),
         _waterfall(view),
         _evidence(entries),
         _accused(view, journal),
         Blame(view.blame).legend if view.blame in {one.value for one in Blame} else view.blame,
         is_open,
-        _next(view, plan, check_command(view.node, own_node), is_open=is_open),
+        _next(view, plan, check_command(view.node, own_node), job, is_open=is_open),
     )
+
+
+def is_open_word(word: str) -> bool:
+    return word in (IncidentStanding.RECOVERING.value, IncidentStanding.WAITING.value)
+
+
+def is_for_person(plan: wire.PlanView) -> bool:
+    """Return whether a plan waits for a person: nodes and storage come back without one, and by no approval."""
+    return plan.waits_for not in (WaitsFor.NODES.value, WaitsFor.STORAGE.value)
+
+
+def view_waiting(
+    plan: wire.PlanView,
+    nodes: Sequence[wire.NodeView],
+    holds: Sequence[wire.HoldView],
+    findings: Sequence[wire.NodeFindingView] = (),
+) -> WaitingPlan:
+    """Return a plan with the nodes of its job that are held back, where it waits for nodes."""
+    if plan.waits_for != WaitsFor.NODES.value:
+        return WaitingPlan(plan)
+    by_node = {hold.node: hold for hold in holds}
+    found: dict[str, str] = {}
+    for finding in reversed(findings):
+        found[finding.node] = f"; open finding {finding.check}: {finding.summary}"
+    held = []
+    for node in nodes:
+        if node.job_id != plan.job_id or not node.held:
+            continue
+        hold = by_node.get(node.node)
+        why = found.get(node.node, "")
+        if hold is not None:
+            why = f"{hold.reason or hold.hold}{why}"
+            held.append(HeldNode(node.node, why, hold.who, hold.since_unix_s))
+            continue
+        is_silent = node.heard_age_s is None or node.heard_age_s > SILENT_S
+        held.append(HeldNode(node.node, f"{node.held}{why}", is_silent=is_silent))
+    held.sort(key=lambda one: (one.is_silent, not one.who))
+    return WaitingPlan(plan, tuple(held[:_HELD_MAX]))
+
+
+def loss_of(view: wire.IncidentView, job: wire.JobView | None = None) -> IncidentLoss:
+    """Return what an incident costs; ``job``: for the steps that an open one will have to make again."""
+    detect_s = view.phases.get(f"{RecoveryPhase.DETECT.value}_s") or 0.0
+    word, steps = standing_word(view), view.steps_recomputed
+    if is_open_word(word):
+        steps = _steps_to_redo(view, job) if steps is None else steps
+        return IncidentLoss(view.opened_unix_s - detect_s, None, False, view.ranks_lost, steps)
+    is_behind = word == IncidentStanding.RECOVERED.value and view.lost_s is None and bool(steps)
+    return IncidentLoss(
+        None,
+        view.total_s if is_behind else view.lost_s,
+        view.is_lost_least or is_behind,
+        view.ranks_lost,
+        steps,
+        is_catching_up=is_behind,
+    )
+
+
+def _steps_to_redo(view: wire.IncidentView, job: wire.JobView | None) -> int | None:
+    highest = view.highest_step
+    if highest is None:
+        return None
+    if view.restored_step is not None:
+        return max(0, highest - view.restored_step)
+    seen = None if job is None else job.checkpoint
+    return None if seen is None else seen.steps_since
 
 
 def _waterfall(view: wire.IncidentView) -> tuple[PhaseBar, ...]:
@@ -140,6 +249,11 @@ def _evidence(entries: Sequence[Entry]) -> tuple[EvidenceLine, ...]:
                 lines = [EvidenceLine("dumps and stacks", reason)] if reason else []
                 if finding is not None:
                     lines += [EvidenceLine(one.source, one.text) for one in finding.evidence]
+                lines += [
+                    EvidenceLine(f"output of the ranks on {one.node}", one.output_says)
+                    for one in saved
+                    if one.output_says
+                ]
                 lines += [
                     EvidenceLine(
                         f"saved on {one.node}", f"{counted(one.files, 'file')} in {one.folder}"
@@ -182,15 +296,28 @@ def check_command(node: str | None, own_node: str = "") -> str:
 
 
 def _next(
-    view: wire.IncidentView, plan: wire.PlanView | None, check: str, *, is_open: bool
+    view: wire.IncidentView,
+    plan: WaitingPlan | None,
+    check: str,
+    job: wire.JobView | None,
+    *,
+    is_open: bool,
 ) -> Next:
     incident = view.incident_id
-    if plan is not None and plan.waits_for == WaitsFor.NODES.value:
+    waits_for = None if plan is None else plan.view.waits_for
+    if plan is not None and waits_for == WaitsFor.NODES.value:
+        if plan.held and not plan.held[0].is_silent:
+            return Next(
+                "The plan waits for usable nodes, and goes on by itself once there are enough. Take a held one back, "
+                "or start launchers on others.",
+                f"rankmend resume --node {shlex.quote(plan.held[0].node)}",
+            )
         return Next(
-            "The plan waits for usable nodes. Start launchers on more nodes, or take a held one back.",
+            "The plan waits for usable nodes, and goes on by itself once there are enough. Start launchers again "
+            "on silent nodes, or on others.",
             "rankmend status --nodes",
         )
-    if plan is not None and plan.waits_for == WaitsFor.STORAGE.value:
+    if waits_for == WaitsFor.STORAGE.value:
         return Next(
             "The plan waits for a checkpoint folder that can be written. Make room there: it goes on by itself.",
             f"rankmend why {incident}",
@@ -199,10 +326,11 @@ def _next(
         return Next("The plan waits for a person.", f"rankmend approve {incident}")
     if is_open:
         return Next("The recovery is under way. Nothing to do.", f"rankmend why {incident}")
-    return _next_after(view, check)
+    return _next_after(view, check, has_job=job is not None)
 
 
-def _next_after(view: wire.IncidentView, check: str) -> Next:
+def _next_after(view: wire.IncidentView, check: str, *, has_job: bool) -> Next:
+    """Return what is left to do; ``has_job``: the job has not ended since."""
     incident = view.incident_id
     if view.outcome == Phase.ESCALATED.value:
         if view.node and view.blame == Blame.RANK.value:
@@ -215,8 +343,11 @@ def _next_after(view: wire.IncidentView, check: str) -> Next:
             f"rankmend why {incident}",
         )
     if view.outcome == Phase.RECOVERED.value and view.node and view.blame == Blame.RANK.value:
-        return Next(
-            "Training continues. If this node is blamed again, have it checked.",
-            check,
-        )
+        now = "Training continues." if has_job else "The job went on, and has ended since."
+        counts = [one.counts for one in view.charges if one.node == view.node]
+        if counts and not any(counts):
+            return Next(f"{now} Nothing counts against {view.node}.", f"rankmend why {incident}")
+        if any(counts):
+            return Next(f"{now} The incident counts against {view.node}: have it checked.", check)
+        return Next(f"{now} If this node is blamed again, have it checked.", check)
     return Next("Nothing to do.", f"rankmend why {incident}")

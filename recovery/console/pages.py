@@ -12,19 +12,27 @@ from rankmend.clock import Clock
 from recovery.api import wire
 from recovery.console.acts import FORMS, ActName, command_of, may_do, words_of
 from recovery.console.fleet import Fleet, NodeRow, NodeUse, RackFinder, choose, natural, view_fleet
-from recovery.console.incident import view_page
-from recovery.console.job_time import view_time
+from recovery.console.incident import (
+    WaitingPlan,
+    is_for_person,
+    is_open_word,
+    loss_of,
+    view_page,
+    view_waiting,
+)
+from recovery.console.job_time import loss_spark, view_time
 from recovery.console.journal_page import newest_plain, row_of, view_journal
 from recovery.console.kubernetes_nodes import NodeInKubernetes, is_noted
 from recovery.console.node_readings import view_readings
 from recovery.console.rank_table import slowest, view_counts
 from recovery.console.shared_reads import SharedReads
-from recovery.console.source import JobRecords, PageError, PastJob, Source, Viewer
+from recovery.console.source import JobRecords, PageError, PastJob, RankTail, Source, Viewer
 from recovery.goodput.job_time import JobTime
 from recovery.journal.cluster_records import CauseTold, WatchedAsked
 from recovery.journal.job_records import OutcomeKind
 from recovery.journal.records import Entry
 from recovery.views.incident_view import view_incidents
+from recovery.views.state_words import standing_word
 from recovery.views.story_view import entries_of_incident
 
 TIME_S: Final = 15.0  # where the time went: it moves slowly, and takes a look at the whole journal
@@ -34,7 +42,6 @@ PLANS_SHOWN: Final = 3
 OPEN_SHOWN: Final = 10
 JOBS_SHOWN: Final = 20
 _ENDED: Final = frozenset(kind.value for kind in OutcomeKind)
-_OPEN: Final = frozenset({"opened", "fencing", "restoring", "verifying"})
 _HAS_OPEN: Final = frozenset({"waiting", "recovering"})  # states of a job
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -78,14 +85,27 @@ class Pages:
             ]
             cluster = await self._get(viewer, source.cluster)
             jobs = await self._get(viewer, source.jobs)
-            names = {one.job_id: one.name for one in jobs}
+            named = {one.job_id: one for one in jobs}
             now_unix_s = self._clock.unix_s()
             rack_of = self._racks()
             return await asyncio.get_running_loop().run_in_executor(
-                self._threads, view_fleet, nodes, known, cluster, names, rack_of, now_unix_s
+                self._threads,
+                view_fleet,
+                nodes,
+                known,
+                cluster,
+                named,
+                rack_of,
+                now_unix_s,
+                watched,
             )
 
         return await self.shared.get(("fleet", viewer.sight), lambda: make(viewer))
+
+    async def _waiting(self, viewer: Viewer, plan: wire.PlanView) -> WaitingPlan:
+        nodes = await self._get(viewer, self.source.nodes)
+        cluster = await self._get(viewer, self.source.cluster)
+        return view_waiting(plan, nodes, cluster.held, cluster.findings)
 
     async def _time_of(self, viewer: Viewer, job_id: str) -> JobTime | None:
         key = ("time", viewer.sight, job_id)
@@ -102,7 +122,7 @@ class Pages:
         slurm = await self._get(viewer, source.slurm)
         kubernetes = await self._get(viewer, source.kubernetes)
         ended = await self._get(viewer, source.ended)
-        opened = [one for one in incidents if one.outcome in _OPEN]
+        opened = [one for one in incidents if is_open_word(standing_word(one))]
         older = _older_open(incidents, jobs)
         wanted, state = query.get("q", "")[:100], query.get("state", "")
         is_filtered = bool(wanted or state)
@@ -125,7 +145,7 @@ class Pages:
                 "job_states": _states_in_need(jobs),
                 "names": {f"job:{one.job_id}": one.name for one in jobs},
                 "ended": len(ended),
-                "plans": plans[:PLANS_SHOWN],
+                "plans": [await self._waiting(viewer, one) for one in plans[:PLANS_SHOWN]],
                 "plans_left": max(0, len(plans) - PLANS_SHOWN),
                 "open_incidents": opened[:OPEN_SHOWN],
                 "opened": len(opened) + len(older),
@@ -191,6 +211,7 @@ class Pages:
         cluster = await self._get(viewer, self.source.cluster)
         incidents = view_incidents(records.entries, records.name)
         scope = f"job:{job_id}"
+        plan = next((one for one in plans if one.job_id == job_id), None)
         return Page(
             "job.html.j2",
             detail.job.name,
@@ -199,10 +220,12 @@ class Pages:
                 "is_ended": detail.job.state in _ENDED,
                 "nodes": detail.nodes[:ROWS],
                 "nodes_left": max(0, len(detail.nodes) - ROWS),
-                "plan": next((one for one in plans if one.job_id == job_id), None),
+                "plan": None if plan is None else await self._waiting(viewer, plan),
+                "loss": _lost_by(incidents, self._clock.unix_s()),
                 "incidents": list(reversed(incidents))[:ROWS],
                 "time": view_time(time),
                 "ranks": ranks,
+                "loss_curve": loss_spark(ranks.losses),
                 "slowest": slowest(ranks),
                 "counts": view_counts(ranks),
                 "highest": max((step for step in ranks.steps if step is not None), default=None),
@@ -239,12 +262,12 @@ class Pages:
         found = await self._get(viewer, self.source.incidents)
         plans = await self._get(viewer, self.source.plans)
         jobs = await self._get(viewer, self.source.jobs)
-        ended = [one for one in found if one.outcome not in _OPEN]
+        ended = [one for one in found if not is_open_word(standing_word(one))]
         return Page(
             "incidents.html.j2",
             "Incidents",
             {
-                "opened": [one for one in found if one.outcome in _OPEN],
+                "opened": [one for one in found if is_open_word(standing_word(one))],
                 "older": _older_open(found, jobs)[:ROWS],
                 "ended": ended[:ROWS],
                 "left": max(0, len(ended) - ROWS),
@@ -262,18 +285,25 @@ class Pages:
             raise PageError(f"no incident {incident[:80]}", 404)
         plans = await self._get(viewer, self.source.plans)
         fleet = await self._fleet_of(viewer)
-        plan = next((one for one in plans if one.incident_id == incident), None)
+        found = next((one for one in plans if one.incident_id == incident), None)
+        plan = None if found is None else await self._waiting(viewer, found)
+        jobs = await self._get(viewer, self.source.jobs)
+        job = next((one for one in jobs if one.job_id == records.job_id), None)
         node = next((row for row in fleet.nodes if row.name == view.node), None)
         rows = [row for row in (row_of(entry) for entry in own) if row.is_plain]
-        page = view_page(view, own, records.entries, plan, self.source.own_node)
+        page = view_page(view, own, records.entries, plan, self.source.own_node, job)
         readings = await self._get(viewer, self.source.readings, incident)
         accused = [(one.node, one.device) for one in page.accused]
+        tails: Sequence[RankTail] = ()
+        if view.ranks:
+            tails = await self._get(viewer, self.source.tails, incident)
         return Page(
             "incident.html.j2",
             f"Incident {incident}",
             {
                 "page": page,
                 "readings": view_readings(readings, accused),
+                "tails": tails,
                 "incident": view,
                 "story": rows,
                 "opened": own[0].unix_s,
@@ -296,12 +326,18 @@ class Pages:
         if row is None:
             raise PageError(f"no node {name[:80]}: no launcher, alert or person has named it", 404)
         scope = f"node:{name}"
+        jobs = await self._get(viewer, self.source.jobs)
         return Page(
             "node.html.j2",
             f"Node {name}",
             {
                 "node": row,
                 "views": [one for one in nodes if one.node == name],
+                "states": {one.job_id: one.state for one in jobs},
+                "watched": [
+                    one for one in await self._get(viewer, self.source.watched) if name in one.nodes
+                ][:ROWS],
+                "findings": [one for one in cluster.findings if one.node == name][:ROWS],
                 "slurm": None
                 if slurm is None
                 else next((one for one in slurm.nodes if one.node == name), None),
@@ -387,6 +423,12 @@ class Pages:
             )
             if plan is None:
                 raise PageError(f"{words['incident']} has no plan that waits any more", 409)
+            if name is ActName.APPROVE and not is_for_person(plan):
+                raise PageError(
+                    f"the plan of {words['incident']} waits for {plan.waits_for}, not for approval: "
+                    f"{plan.judgement_reason}; it goes on by itself",
+                    409,
+                )
             about = {**about, "plan": plan.plan_id}
         return Page(
             "act.html.j2",
@@ -401,6 +443,17 @@ class Pages:
                 "key": key,
             },
         )
+
+
+def _lost_by(incidents: Sequence[wire.IncidentView], now_unix_s: float) -> float:
+    """Return the seconds that a job's incidents have cost so far."""
+    losses = [loss_of(one) for one in incidents]
+    return sum(
+        (one.seconds or 0.0)
+        if one.since_unix_s is None
+        else max(0.0, now_unix_s - one.since_unix_s)
+        for one in losses
+    )
 
 
 def _first_in_need(

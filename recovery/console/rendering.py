@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 from detectors.wording import counted
 from rankmend.errors import ConfigError
 from rankmend.printable import printable
+from recovery.console.incident import loss_of
 from recovery.goodput.time_words import gpu_hours, in_words, moment, share
+from recovery.views.state_words import standing_word, use_of, word_of
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -51,6 +53,14 @@ def environment() -> "Environment":
         "ago": lambda unix_s: _age(time.time() - unix_s),
         "age": _age,
         "name": _name,
+        "word": lambda state: word_of(str(state)).replace("_", " "),
+        "use": use_of,
+        "standing": standing_word,
+        "loss": loss_of,
+        "restarts": lambda job: (
+            job.restarts if job.restarts_in_all is None else job.restarts_in_all
+        ),
+        "running": running_clock,
         "spaced": lambda text: str(text).replace("_", " "),
     }
     return made
@@ -88,6 +98,16 @@ def _span(seconds: float | None) -> str:
         if seconds is not None and 0 < seconds < 0.1
         else in_words(seconds)
     )
+
+
+def running_clock(seconds: float) -> str:
+    """Return a time that runs, to the second: static/live.js counts on in the same words."""
+    whole = max(0, int(seconds))
+    if whole < 120:
+        return f"{whole} s"
+    if whole < 7200:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 def _age(seconds: float) -> str:

@@ -69,6 +69,16 @@ class PastJob:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class RankTail:
+    """The newest lines that a failed rank printed, as its launcher saved them with the incident."""
+
+    rank: int
+    stream: str  # stdout or stderr
+    path: str
+    lines: tuple[str, ...]
+
+
 class Source(Protocol):
     """A controller or a state folder. Every method refuses with PageError what the viewer may not see."""
 
@@ -120,6 +130,10 @@ class Source(Protocol):
 
     async def readings(self, viewer: Viewer, incident: str) -> Sequence[NodeReading]:
         """Return what the agents of an incident's blamed nodes said, oldest first."""
+        ...
+
+    async def tails(self, viewer: Viewer, incident: str) -> Sequence[RankTail]:
+        """Return what the failed ranks printed last, where the files lie on this machine."""
         ...
 
     async def cluster_records(self, viewer: Viewer) -> Sequence[Entry]: ...

@@ -4,16 +4,18 @@ import stat
 from collections.abc import Iterable
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from detectors.doctor.controller import CertificateFacts, CertificateFiles, KeyFacts
-from recovery.service.controller_config import Config
+
+if TYPE_CHECKING:
+    from recovery.service.controller_config import Config
 
 _DAY_S: Final = 86_400
 _BYTES_MAX: Final = 1 << 20
 
 
-def files_of(config: Config) -> tuple[list[str], list[str]]:
+def files_of(config: "Config") -> tuple[list[str], list[str]]:
     """Return certificates and keys that a controller's configuration names."""
     certificates, keys = [], []
     for section in (config.tls, config.alertmanagers):

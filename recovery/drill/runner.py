@@ -22,9 +22,9 @@ from recovery.goodput.job_time import JobTime
 from recovery.goodput.time_window import read_job_time
 from recovery.inject.fault import FaultKind
 from recovery.journal.heartbeat import read_heartbeat
-from recovery.journal.job_folder import read_json
+from recovery.journal.job_folder import find_jobs, read_json
 from recovery.journal.stored_journal import JournalFile
-from recovery.report.overview import StoredRankView, find_jobs, read_entries, view_ranks
+from recovery.report.overview import StoredRankView, read_entries, view_ranks
 from recovery.views.incident_view import view_incidents
 
 JOB: Final = "drill"

@@ -257,7 +257,7 @@ class WatchedRun(DrillRun):
         }
         named = self.blamed()
         said = ", ".join(map(str, named)) or "nobody"
-        acts = "; ".join(self.acts()) or "nothing was asked for"
+        acts = "; ".join(self.acts()) or "nothing was requested"
         return (
             *judge_drill(self.scenario.holds, outcome),
             DrillCheck("no rank is named that nothing was made on", set(named) <= broken, said),

@@ -79,7 +79,7 @@ def _done(order: ProbeOrder, run: FabricRun) -> ProbeTold:
     report, verdict = run.report, run.verdict
     if report is None or verdict is None:
         return told
-    amiss = [f"{node} told nothing" for node in report.absent] + list(report.problems)
+    amiss = [f"{node} reported nothing" for node in report.absent] + list(report.problems)
     bounded = replace(verdict, unconfirmed=verdict.unconfirmed[:UNCONFIRMED_MAX])
     return replace(told, verdict=bounded, failure="; ".join(amiss)[:500])
 

@@ -84,6 +84,12 @@ class Figures:
     training_s: float = 0.0
     slow_s: float = 0.0  # training in which the job waited for a slow rank at each step
 
+    @property
+    def lost_s(self) -> float | None:
+        """Return the time that made no new step: what goodput lacks; None where goodput is not known."""
+        ratio_max = self.goodput_ratio_max
+        return None if ratio_max is None else max(0.0, self.run_s * (1.0 - ratio_max))
+
 
 def figures_of(jobs: Sequence[JobTime]) -> Figures:
     """Return the figures of one job, or of several together."""

@@ -31,7 +31,7 @@ class Counted(Enum):
 
 # What only a watched job's time is spent on.
 WATCHED_PARTS: Final = frozenset({TimePart.STALLED, TimePart.SUSPENDED})
-_NO_FAILURES: Final = frozenset({SymptomKind.UNKNOWN, SymptomKind.PERSON})
+_NO_FAILURES: Final = frozenset({SymptomKind.UNKNOWN, SymptomKind.PERSON, SymptomKind.GROWTH})
 INTERRUPTED = "interrupted"  # the class of failures in which rankmend itself had ended
 Key = tuple[Counted, str]
 

@@ -37,7 +37,7 @@ def timeline_bars(time: JobTime, spans_max: int) -> tuple[Bar, ...]:
             max(_WIDTH_MIN, span.length_s * scale),
             span.part.value,
             f"{moment(time.began_unix_s + span.begin_s)}: {span.part.value.replace('_', ' ')}, "
-            f"{in_words(span.length_s)}, attempt {span.attempt}, {counted(span.devices, 'GPU')}",
+            f"{in_words(span.length_s)}, attempt {span.attempt}, {counted(span.devices, 'rank')}",
         )
         for span in spans
     )

@@ -1,12 +1,14 @@
 """Durations, shares and moments in words, for the terminal and the page. Pure."""
 
 import math
+from collections.abc import Iterable
 from datetime import datetime, timezone
 from typing import Final
 
 from detectors.wording import counted
 from recovery.goodput.anatomy import StepAnatomy
 from recovery.goodput.hidden_time import HiddenTime
+from recovery.goodput.job_time import JobTime
 from recovery.goodput.throughput import Throughput
 from recovery.journal.hidden_seen import HiddenGap, HiddenSource
 
@@ -38,8 +40,15 @@ def share(ratio: float | None) -> str:
 
 def gpu_hours(device_s: float | None) -> str:
     if device_s is None or device_s < 3600 * 1000:
-        return figure(None if device_s is None else device_s / 3600, 4)
+        return figure(None if device_s is None else device_s / 3600)
     return f"{device_s / 3600:,.0f}"
+
+
+def hours_name(jobs: Iterable[JobTime]) -> str:
+    """Return the unit of device time: GPU-hours where nodes of every job report a GPU, else what is counted, ranks' hours."""
+    seen = list(jobs)
+    has_gpus = all(any(kinds.gpu for kinds in job.kinds.values()) for job in seen)
+    return "GPU-hours" if seen and has_gpus else "rank-hours"
 
 
 def moment(unix_s: float) -> str:

@@ -277,9 +277,9 @@ def class_of(incident: IncidentTime) -> str:
 
 
 def is_failure(incident: IncidentTime) -> bool:
-    """Return whether something failed, and no person asked for the restart."""
+    """Return whether something failed, and the restart was not planned."""
     finding = incident.account.opened.failure.finding
-    return finding.blame is not Blame.USER and not finding.is_persons
+    return finding.blame is not Blame.USER and not finding.is_planned
 
 
 def is_down(span: TimeSpan) -> bool:

@@ -142,12 +142,12 @@ FACTS: Final = {
         FaultGroup.GPU, _PATH, "change an --answer of the stand-in for NVML", "its state file"
     ),
     FaultKind.XID: FaultFacts(
-        FaultGroup.KERNEL_LOG, (TargetKind.NODE,), "tell the agent of an XID of a --device",
+        FaultGroup.KERNEL_LOG, (TargetKind.NODE,), "report an XID of a --device to the agent",
         "root, an agent with injected_kernel_log; --kmsg: asked twice",
         left="nothing; with --kmsg the line stays in the kernel's log",
     ),
     FaultKind.SXID: FaultFacts(
-        FaultGroup.KERNEL_LOG, (TargetKind.NODE,), "tell the agent of an SXID of a --device",
+        FaultGroup.KERNEL_LOG, (TargetKind.NODE,), "report an SXID of a --device to the agent",
         "root, an agent with injected_kernel_log; --kmsg: asked twice",
         left="nothing; with --kmsg the line stays in the kernel's log",
     ),

@@ -17,7 +17,7 @@ from recovery.inject.fault import TargetKind
 from recovery.inject.permission import JobMark
 from recovery.inject.request import FaultTarget
 from recovery.inject.watched_targets import WatchedRank, find_watched_ranks
-from recovery.journal.job_folder import is_held, read_json
+from recovery.journal.job_folder import find_launchers, is_held, read_json
 from recovery.launcher.processes.process_tree import (
     PROC,
     ProcessRef,
@@ -26,7 +26,7 @@ from recovery.launcher.processes.process_tree import (
     read_processes,
     read_state,
 )
-from recovery.report.overview import find_launchers, view_ranks
+from recovery.report.overview import view_ranks
 
 _CMDLINE_BYTES_MAX: Final = 65_536
 _PROGRAMS: Final[Mapping[str, frozenset[bytes]]] = {

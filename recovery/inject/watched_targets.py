@@ -33,6 +33,7 @@ from recovery.launcher.processes.process_tree import PROC, ProcessRef, read_envi
 FOLDERS_MAX: Final = 4096
 RANKS_MAX: Final = 4096
 _JOB_BYTES_MAX: Final = 4096
+_ANY: Final = re.compile(".*")
 _FOLDER: Final = re.compile(FOLDER_PREFIX + r"([0-9]{1,10})(-[A-Za-z0-9_]{1,16})?")
 
 
@@ -68,17 +69,20 @@ def find_watched_ranks(root: Path = Path(ROOT), proc: str = PROC) -> Iterator[Wa
 
 
 def _job_folders(root: Path) -> Iterator[tuple[int, Path]]:
-    for own in _folders(root):
+    # Data loaders keep thousands of files beside these folders: names are looked at before they count.
+    for own in _folders(root, _FOLDER):
         match = _FOLDER.fullmatch(own.name)
-        if match is not None and _is_private_of(own, int(match[1])):
-            uid = int(match[1])
+        assert match is not None, "the others were left out"
+        uid = int(match[1])
+        if _is_private_of(own, uid):
             yield from ((uid, path) for path in _folders(own) if _is_private_of(path, uid))
 
 
-def _folders(path: Path) -> list[Path]:
+def _folders(path: Path, names: re.Pattern[str] = _ANY) -> list[Path]:
     try:
         with os.scandir(path) as entries:
-            return sorted(Path(entry.path) for entry in islice(entries, FOLDERS_MAX))
+            meant = (Path(entry.path) for entry in entries if names.fullmatch(entry.name))
+            return sorted(islice(meant, FOLDERS_MAX))
     except OSError:
         return []
 

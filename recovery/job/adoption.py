@@ -23,7 +23,7 @@ from statistics import median_low
 from typing import Final
 
 from detectors.wording import names_in_words
-from recovery.job.membership import witness_groups
+from recovery.job.membership import place_ranks, witness_groups
 from recovery.job.settings import JobSettings
 from recovery.journal.attempt_records import Adopted, Placement
 from recovery.journal.ledger import Ledger
@@ -34,6 +34,7 @@ from recovery.messages.exchange import EPOCH_MAX, Claim, Report
 EPOCH_STRIDE: Final = 1000
 # A claim whose epoch is this far above most others is ignored: it may be forged.
 EPOCH_JUMP_MAX: Final = 1_000_000
+ROLE_MAX: Final = 64  # characters of a --role that are journaled: more than any that is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ class _Claimed:
     group_count: int
     world_size: int
     names: tuple[str, ...]  # by group rank; "?" and the rank if no claim names it; (): no lease
+    sizes: tuple[int, ...] = ()  # ranks of each node by group rank; (): all have as many
 
 
 def judge(
@@ -117,7 +119,7 @@ def _judge_claims(
         is_whole = len(nodes) + gone >= claimed.group_count
         if not is_whole and now_s - since_s < policy.lease_s + policy.node_silent_s:
             return Waits(f"attempt {claimed.attempt} runs; waiting for its other nodes")
-        return _adopted(ledger, settings, claimed, nodes, voices, fresh)
+        return _adopted(ledger, claimed, nodes, voices, fresh)
     if _is_idle(settings, voices, fresh, strangers, confirmed_gone):
         live = [fresh[n] for n in strangers if _is_followed(ledger, fresh[n], settings, now_s)]
         if live:
@@ -171,14 +173,15 @@ def _contact_age_s(voice: Voice, now_s: float) -> float:
 
 def _claimed(settings: JobSettings, node: str, claim: Claim) -> _Claimed | None:
     """Return what the node claims, or None if the claim can't belong to this job."""
-    slots, group = settings.slots, claim.group_rank
-    if claim.group_count not in settings.sizes or claim.world_size != claim.group_count * slots:
+    group, sizes = claim.group_rank, _sizes_of(settings, claim)
+    if claim.group_count not in settings.sizes or claim.world_size != sum(sizes):
         return None
-    if claim.ranks != tuple(range(group * slots, (group + 1) * slots)):
+    first = sum(sizes[:group])
+    if not 0 <= group < len(sizes) or claim.ranks != tuple(range(first, first + sizes[group])):
         return None
     peers = tuple(peer.node for peer in claim.peers)
     if not peers:  # other launchers can't ask this one, so there is no lease
-        return _Claimed(claim.attempt, claim.group_count, claim.world_size, ())
+        return _Claimed(claim.attempt, claim.group_count, claim.world_size, (), claim.group_sizes)
     groups = witness_groups(claim.group_count)
     if len(peers) != len(groups) or len(set(peers)) != len(peers):
         return None
@@ -186,7 +189,17 @@ def _claimed(settings: JobSettings, node: str, claim: Claim) -> _Claimed | None:
     if named.get(group, node) != node:
         return None
     names = tuple(named.get(place, f"?{place}") for place in range(claim.group_count))
-    return _Claimed(claim.attempt, claim.group_count, claim.world_size, names)
+    return _Claimed(claim.attempt, claim.group_count, claim.world_size, names, claim.group_sizes)
+
+
+def _sizes_of(settings: JobSettings, claim: Claim) -> tuple[int, ...]:
+    """Return how many ranks each node of a claimed attempt has; none where the claim can't belong to this job."""
+    if not claim.group_sizes:
+        # All nodes have as many; which number is only open where each node may have its own.
+        slots = len(claim.ranks) if settings.has_own_slots else settings.slots
+        return (slots,) * min(claim.group_count, settings.nodes_max)
+    is_right = settings.has_own_slots and len(claim.group_sizes) == claim.group_count
+    return claim.group_sizes if is_right and min(claim.group_sizes) > 0 else ()
 
 
 def _candidates(
@@ -247,7 +260,6 @@ def _is_spare(voice: Voice | None, attempt: int) -> bool:
 
 def _adopted(
     ledger: Ledger,
-    settings: JobSettings,
     claimed: _Claimed,
     nodes: Mapping[int, str],
     voices: Mapping[str, Voice],
@@ -257,11 +269,9 @@ def _adopted(
         node: claim for node in nodes.values() if (claim := fresh[node].report.claim) is not None
     }
     followed = _highest_epoch([fresh[node].report.epoch for node in claims])
-    slots = settings.slots
-    placement = tuple(
-        Placement(_name(claimed, nodes, group), tuple(range(group * slots, (group + 1) * slots)))
-        for group in range(claimed.group_count)
-    )
+    count = claimed.group_count
+    sizes = claimed.sizes or (claimed.world_size // count,) * count
+    placement = place_ranks([_name(claimed, nodes, group) for group in range(count)], sizes)
     restarts = max(claim.restarts for claim in claims.values())
     if ledger.attempt:  # every attempt that is not in the journal counts as a restart
         restarts = max(restarts, ledger.restarts + max(0, claimed.attempt - ledger.attempt))
@@ -271,7 +281,7 @@ def _adopted(
         epoch=max(followed + EPOCH_STRIDE, ledger.epoch),
         followed_epoch=followed,
         placement=placement,
-        nodes=_joined(settings, placement, claims, voices),
+        nodes=_joined(placement, claims, voices),
         heard=tuple(sorted(fresh)),
         restarts=restarts,
         is_history_lost=ledger.attempt == 0,
@@ -410,7 +420,6 @@ def _name(claimed: _Claimed, nodes: Mapping[int, str], group: int) -> str:
 
 
 def _joined(
-    settings: JobSettings,
     placement: Sequence[Placement],
     claims: Mapping[str, Claim],
     voices: Mapping[str, Voice],
@@ -422,7 +431,8 @@ def _joined(
         if place.node in claims:
             joined.append(joined_of(voices[place.node].report))
         elif (peer := peers.get(place.node)) is not None:
-            joined.append(Joined(peer.node, peer.launcher_id, "", settings.slots, peer.endpoint))
+            size = len(place.ranks)
+            joined.append(Joined(peer.node, peer.launcher_id, "", size, peer.endpoint))
     return tuple(joined)
 
 
@@ -437,6 +447,7 @@ def joined_of(report: Report) -> Joined:
         report.launcher_started_s,
         report.folder_id,
         report.kinds,
+        report.role[:ROLE_MAX],
     )
 
 

@@ -160,6 +160,7 @@ class Doctor:
         if hang is not None and accused.silent:
             text = f"{', '.join(accused.silent[:8])} silent, and the other ranks have stalled"
             finding = self._silent(seen, accused.silent, text, hang.evidence)
+            finding = replace(finding, since_age_s=hang.stalled_s)  # the job trained until then
         elif hang is not None:
             finding = evidence_finding(self.settings, seen, accused.evidence[0])
         elif accused.fresh and seen.advanced_at_s is None:

@@ -55,6 +55,8 @@ class AttemptNeeds:
     pool: Pool
     now_s: float
     since: Callable[..., float]  # for how many seconds the situation of this name has lasted
+    # Of the nodes without ranks, those that may get some; None: all that are usable.
+    newcomers: frozenset[str] | None = None
 
     def usable(self, accused: Collection[str] = ()) -> dict[str, Member]:
         """Return the nodes that may get ranks now; ``accused``: nodes that the job is about to leave for a fault."""
@@ -64,6 +66,9 @@ class AttemptNeeds:
             for node, member in members.items()
             if self.pool.unusable(node) is None and self._unconfirmed(node) is None
         }
+        if self.newcomers is not None:
+            may_have = self.newcomers.union(place.node for place in self.ledger.placement)
+            free = {node: member for node, member in free.items() if node in may_have}
         barred = self._barred(free, members, accused)
         return {node: member for node, member in free.items() if node not in barred}
 
@@ -88,7 +93,7 @@ class AttemptNeeds:
             return None
         if node in adopted.heard or any(place.node == node for place in adopted.placement):
             return None
-        return f"not heard when attempt {adopted.attempt} was adopted: `rankmend reset-budgets`"
+        return f"no report when attempt {adopted.attempt} was adopted: `rankmend reset-budgets`"
 
     def place(self) -> tuple[Placement, ...] | NeedsMissing:
         """Return which node would have which ranks."""
@@ -97,7 +102,7 @@ class AttemptNeeds:
         is_first = ledger.attempt == 0 or ledger.is_resumed
         gathered_s = self.since("gather", ledger.attempt)
         size = size_for(settings, len(usable))
-        if is_first and len(usable) < settings.nodes_max and gathered_s < self.policy.join_wait_s:
+        if is_first and len(usable) < settings.nodes_max and self._is_last_call(size, gathered_s):
             return self._waits_for_nodes(usable, settings.nodes_max, gathered_s)
         if size is None:
             return self._waits_for_nodes(usable, settings.sizes[-1], gathered_s)
@@ -106,6 +111,17 @@ class AttemptNeeds:
             parts = with_domains(self.pool.parts, self.nodes.domains())
         slow, accused = ledger.probes.slow_nodes, frozenset(self.pool.accused())
         return choose_placement(settings, ledger.placement, usable, size, parts, slow, accused)
+
+    def _is_last_call(self, size: int | None, gathered_s: float) -> bool:
+        """Return whether a first attempt still waits for more nodes than its minimum.
+
+        Nodes that would train are waited for from the moment that the minimum is there, as by torchrun's
+        last_call_timeout. Mere spares are waited for no longer than that after the first look.
+        """
+        waited_s = gathered_s
+        if size is not None and size < self.settings.sizes[0]:
+            waited_s = self.since("last call", self.ledger.attempt)
+        return waited_s < self.policy.join_wait_s
 
     def _waits_for_nodes(
         self, usable: dict[str, Member], wanted: int, waited_s: float
@@ -153,8 +169,9 @@ class AttemptNeeds:
             return held
         if (unconfirmed := self._unconfirmed(node)) is not None:
             return unconfirmed
-        if member.slots < self.settings.slots:
-            return f"it has room for {member.slots} ranks, {self.settings.slots} are needed"
+        needed = self.settings.slots_of(member.slots)
+        if member.slots < needed:
+            return f"it has room for {member.slots} ranks, {needed} are needed"
         return None if node in there else "silent"
 
     def meet(self, placement: tuple[Placement, ...]) -> Endpoint | NeedsMissing | None:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
+from detectors.finding import SymptomKind
 from rankmend.errors import JournalError, RankmendError, SourceError, StorageError
 from recovery.checkpoints.model import CheckpointVerdict, Hindrance
 from recovery.checkpoints.unwritable import UnwritableError
@@ -122,6 +123,8 @@ class Attempts:
         # When and why the checkpoint folder could not be written.
         self._unwritable: tuple[float, UnwritableError] | None = None
         self._fetching = Fetching()
+        # The nodes without ranks that the job grows by; None: it may take every one that is usable.
+        self.newcomers: frozenset[str] | None = None
         self._missing = MissingSaves(self._policy, self._settings.checkpoint_folder)
         # Checkpoints that were deleted between their choice and the order of the next attempt.
         self._deleted: dict[str, PassedOver] = {}
@@ -338,8 +341,13 @@ class Attempts:
         def since(*key: object) -> float:
             return self._situation.since(now_s, *key)
 
+        incident = self._ledger.incident
+        is_growth = incident is not None and (
+            incident.last_failure.finding.symptom.kind is SymptomKind.GROWTH
+        )
         return AttemptNeeds(
-            self._settings, policy, self._ledger, self._nodes, self._pool, now_s, since
+            *(self._settings, policy, self._ledger, self._nodes, self._pool, now_s, since),
+            newcomers=self.newcomers if is_growth else None,
         )
 
     def is_still_there(self, choice: Choice) -> bool:

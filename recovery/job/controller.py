@@ -241,12 +241,22 @@ class Controller:
         """Return why a launcher is refused permanently, or None. May be called from any thread."""
         return refuses(self.ledger, node, launcher_id)
 
+    @property
+    def highest_step(self) -> int | None:
+        """Return the highest step of the job, with what the journal does not have yet. For any thread."""
+        known, seen = self.ledger.highest_step, self._situation.observation.highest_step
+        return seen if known is None else max(known, seen or 0)
+
     def picture(self) -> RankPicture:
         """Return where the ranks of the newest attempt stand. For any thread."""
         seen, slow = self._situation.observation, self._situation.slow
         # list() of a dict's values is one step for the interpreter: no rank can be added meanwhile.
         return take_picture(
-            seen.attempt, list(seen.ranks.values()), slow.pace, self._situation.now_s()
+            seen.attempt,
+            list(seen.ranks.values()),
+            slow.pace,
+            self._situation.now_s(),
+            self._numbers.losses.points(),
         )
 
     def starts(self) -> dict[str, dict[RankStart, list[int]]]:
@@ -476,7 +486,9 @@ class Controller:
             self._situation.record(taken)
             self._intake.forget(taken)
             return True
-        doubted = doubts_due(ledger, self._pool.doubts()) if ledger.evidence else ()
+        doubted = (
+            doubts_due(ledger, self._pool.doubts(self._settings.job_id)) if ledger.evidence else ()
+        )
         news: list[Record] = [*doubted, *self._put_backs.due(ledger)]
         if news:
             self._situation.record(*news)
@@ -635,6 +647,8 @@ class Controller:
             self._incidents.open(found, now_s)
             return True
         if self._incidents.go_back(now_s) or self._incidents.leave_damaged(now_s):
+            return True
+        if self._incidents.grow(now_s):
             return True
         return self._note_progress(now_s) or self._attempts.watch_silence(now_s)
 

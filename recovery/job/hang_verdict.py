@@ -87,7 +87,15 @@ class HangInquiry:
         heard, (incident_id, attempt) = self._heard, self._key
         self._key, self._heard = None, {}
         saved = tuple(
-            SavedEvidence(node, one.folder, one.files, one.size_bytes, one.took_s, one.notes)
+            SavedEvidence(
+                node,
+                one.folder,
+                one.files,
+                one.size_bytes,
+                one.took_s,
+                one.notes,
+                one.output_says,
+            )
             for node, one in sorted(heard.items())
         )
         if finding is None or finding.kind is not Kind.RANK_HUNG:

@@ -18,6 +18,16 @@ from recovery.job.attempt_diagnosis import Doctor
 from recovery.job.attempt_health import AttemptHealth
 from recovery.job.attempt_needs import NeedsMissing
 from recovery.job.attempts import Attempts
+from recovery.job.growth import (
+    JUST_SAVED_S,
+    LOOK_S,
+    FitNodes,
+    GrowthTimes,
+    JobGrowth,
+    WaitingNode,
+    decide_growth,
+    growth_finding,
+)
 from recovery.job.node_charges import corrects
 from recovery.job.observation import Observation
 from recovery.job.plan_progress import PlanProgress, decided, event_of
@@ -26,6 +36,7 @@ from recovery.job.rollback import rollback_due, rollback_finding
 from recovery.job.situation import Situation
 from recovery.job.unchecked_restore import damage_finding
 from recovery.journal.attempt_records import AttemptEnded, AttemptResult, Cause, Choice, RanksDone
+from recovery.journal.faults import outages_in_a_row
 from recovery.journal.incident_machine import Outcome, Phase, expected_answer
 from recovery.journal.incident_records import (
     Conclusion,
@@ -64,6 +75,9 @@ class IncidentRunner:
         self._planning = planning
         self._warned_of = 0  # the attempt of which it is said that it can't go back
         self._weighed_at_s = 0.0  # the newest check whether to move a slow rank
+        self._fit = FitNodes()
+        self._grown_at_s = float("-inf")  # the newest check whether to take in nodes
+        self._grown_number = 0  # the save at which it was asked for last
 
     @property
     def _ledger(self) -> Ledger:
@@ -170,6 +184,44 @@ class IncidentRunner:
         )
         return True
 
+    def grow(self, now_s: float) -> bool:
+        """Open an incident that takes in nodes which wait; return whether that is due."""
+        ledger, policy, seen = self._ledger, self._policy, self._seen
+        if not policy.grow_every_s or now_s - self._grown_at_s < LOOK_S:
+            return False
+        if seen.has_ended or seen.is_done or seen.failed:
+            return False
+        self._grown_at_s = now_s
+        usable = self._attempts.preparation(policy, now_s).usable()
+        fit = self._fit.look(
+            usable.keys() - {place.node for place in ledger.placement} - self._accused(),
+            now_s,
+            policy.node_silent_s,
+        )
+        waiting = {
+            node: WaitingNode(fit_s, report.passed_preflight)
+            for node, fit_s in fit.items()
+            if (report := self._nodes.report_of(node)) is not None
+        }
+        times = GrowthTimes(
+            self._situation.since(now_s, "trains", ledger.started_number),
+            self._situation.since(now_s, "saved", ledger.saved_number),
+        )
+        found = decide_growth(ledger, self._settings, usable, waiting, times, self._grown_number)
+        if not isinstance(found, JobGrowth):
+            return False
+        self._grown_number = found.saved_number
+        self._attempts.newcomers = frozenset(found.nodes)
+        finding = growth_finding(found, ledger, self._settings.job_id)
+        self.open(self._watch.name_failure(finding), now_s)
+        return True
+
+    def _accused(self) -> set[str]:
+        """Return the nodes that an alert of this job's or of another's accuses."""
+        kept = self._ledger.evidence.values()
+        own = {one.evidence.node for one in kept if one.overruled_by is None}
+        return own | set(self._situation.pool.accused())
+
     # Run.
 
     def run(self, now_s: float) -> bool:
@@ -254,6 +306,9 @@ class IncidentRunner:
         began_s = now_s - self._situation.since(now_s, "waits", incident.state.incident_id)
         if seen.is_done:
             return "every rank has ended with exit code 0"
+        if finding.symptom.kind is SymptomKind.GROWTH:
+            is_late = self._situation.since(now_s, "grows", incident.state) >= JUST_SAVED_S
+            return "the save that the job would grow after is no longer new" if is_late else None
         stood_still = finding.kind is Kind.RANK_HUNG or finding.symptom == HOST_SILENT
         stood_still |= finding.symptom.kind is SymptomKind.ALERT
         moves = not seen.failed and (seen.advanced_at_s or 0.0) > began_s
@@ -290,7 +345,9 @@ class IncidentRunner:
             state.try_number,
         )
         if not is_ordered:
-            pause_s = incident.policy.pause_before_s(state.try_number)
+            is_outage = incident.last_failure.finding.symptom.kind is SymptomKind.SERVICE
+            outages = outages_in_a_row(ledger.barren) if is_outage else 0
+            pause_s = incident.policy.pause_before_s(state.try_number, outages)
             is_early = self._situation.since(now_s, expected_answer(state)) < pause_s
             if is_early or self._expects_evidence(incident, now_s):
                 return False

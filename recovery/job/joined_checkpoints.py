@@ -161,7 +161,7 @@ def _join_shares(
     blind = [node for node in missing if node in told and node not in by_node]
     reason = by_node[missing[0]].reason if missing[0] in by_node else ""
     if late:
-        reason = f"{names_in_words(late)}: not heard of its share yet"
+        reason = f"{names_in_words(late)}: no report of its share yet"
     elif blind:
         reason = f"{names_in_words(blind)}: does not see it yet"
     return replace(seen, is_valid=False, reason=reason, hindrance=Hindrance.UNREAD)

@@ -58,7 +58,9 @@ def _at_rank_0(
     folder, verdict = next(iter(by_folder.items()))
     nodes = sorted({one.node for one in homes.values() if one.folder_id == folder})
     if home.folder_id in silent:
-        reason = f"{home.node}, where rank {min(homes)} is to run, has not told what it sees yet"
+        reason = (
+            f"{home.node}, where rank {min(homes)} is to run, has not reported what it sees yet"
+        )
         return replace(verdict, is_valid=False, reason=reason, hindrance=Hindrance.UNREAD)
     reason = (
         f"only on the disk of {', '.join(nodes)}, and rank {min(homes)} is to run on {home.node}"
@@ -108,7 +110,7 @@ def _join_parts(
         reason = f"saved by {counted(count, 'rank')}, and {len(ranks)} are to run"
     elif homes[missing].folder_id in silent:
         reason = (
-            f"{homes[missing].node}, where rank {missing} is to run, has not told of its parts yet"
+            f"{homes[missing].node}, where rank {missing} is to run, has not reported its parts yet"
         )
         hindrance = Hindrance.UNREAD
     elif unsaid is not None and not unsaid.parts:

@@ -8,6 +8,7 @@ last holds only while the nodes that are not heard can't be a majority among the
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
+from itertools import accumulate
 
 from detectors.parts.fleet_parts import NO_PARTS, FleetParts
 from recovery.job.settings import JobSettings
@@ -195,7 +196,7 @@ def choose_placement(
     ``slow``: spares that are taken after the others; ``accused``: those that are taken last.
 
     Who had ranks keeps its place where it can; the spares nearest to them take the places of who left, of
-    equally near ones those that joined first. Ranks are dense: group rank g has the ranks from g x slots on.
+    equally near ones those that joined first. Ranks are dense: each node has those after the ranks of the node before it.
     """
     stay = [place.node if place.node in usable else None for place in before]
     held = {node for node in stay if node is not None}
@@ -224,10 +225,16 @@ def choose_placement(
                 chosen.append(spare)
                 wanted -= 1
         chosen += waiting.take_first(wanted)
-    slots = settings.slots
+    sizes = [settings.slots_of(usable[node].slots) for node in chosen]
+    return place_ranks(chosen, sizes)
+
+
+def place_ranks(nodes: Sequence[str], sizes: Sequence[int]) -> tuple[Placement, ...]:
+    """Return a placement of so many ranks on each node, by group rank."""
+    ends = list(accumulate(sizes))
     return tuple(
-        Placement(node, tuple(range(group * slots, (group + 1) * slots)))
-        for group, node in enumerate(chosen)
+        Placement(node, tuple(range(end - size, end)))
+        for node, size, end in zip(nodes, sizes, ends, strict=True)
     )
 
 

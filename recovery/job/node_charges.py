@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from detectors.failed.error_classes import is_devices_own_word
 from detectors.finding import Action, Blame, Evidence, Finding, Kind, Severity, SymptomKind
 from detectors.node.charges import (
     CHARGES,
@@ -106,7 +107,9 @@ def _weighed(finding: Finding, failure: Failure, ledger: Ledger, *, is_proved: b
     if not library and finding.symptom.kind is SymptomKind.CRASHED:
         lines = [line for one in mine for line in (one.summary, *_texts(one.evidence))]
         library = read_crash_library([*lines, *_texts(finding.evidence)])
-    beside = Beside(any(rules_out(one) for one in mine), is_proved, library)
+    said = (finding.summary, finding.symptom.detail, *_texts(finding.evidence))
+    is_own_word = finding.kind is not Kind.RANK_FAILED or any(map(is_devices_own_word, said))
+    beside = Beside(any(rules_out(one) for one in mine), is_proved, library, is_own_word)
     return weigh(finding, nodes, beside)
 
 

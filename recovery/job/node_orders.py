@@ -1,6 +1,7 @@
 """What each node of a job ought to be running, as an order. From the ledger and the job's settings alone."""
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Sequence
 
 from recovery.checkpoints.model import Share
 from recovery.job.adoption import is_named
@@ -31,6 +32,26 @@ def _continued_on(ledger: Ledger, ranks: Collection[int]) -> tuple[int, ...]:
     return tuple(rank for rank in standing.ranks if rank in ranks)
 
 
+def _roles(ledger: Ledger, nodes: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """Return each node's first rank among those of its role, and how many these are; empty: all have one role.
+
+    As torchrun has it (`torch.distributed.elastic.agent.server.api`, `_assign_worker_ranks`): in the order of group ranks.
+    """
+    sizes = {place.node: len(place.ranks) for place in ledger.placement}
+    role_of = {
+        node: member.role if (member := ledger.members.get(node)) is not None else ""
+        for node in nodes
+    }
+    if len(set(role_of.values())) < 2:
+        return {}
+    counts: Counter[str] = Counter()
+    first = {}
+    for node in nodes:
+        first[node] = counts[role_of[node]]
+        counts[role_of[node]] += sizes[node]
+    return {node: (first[node], counts[role_of[node]]) for node in nodes}
+
+
 def orders_for(
     ledger: Ledger, settings: JobSettings, nodes: Collection[str] | None = None
 ) -> tuple[Order, ...]:
@@ -54,6 +75,13 @@ def orders_for(
     first = next(iter(ranks), None)
     shares = shares_of(ledger, settings)
     looks = ledger.finder is not None and ledger.wish is Wish.NOTHING
+    sizes = tuple(len(place.ranks) for place in placement)
+    roles = _roles(ledger, [node for node in ranks if is_running])
+    spares = sum(
+        member.left is None and member.ended_through is None
+        for node, member in members.items()
+        if node not in ranks
+    )
     orders = []
     for node in names if nodes is None else [name for name in names if name in nodes]:
         member = members.get(node)
@@ -91,6 +119,10 @@ def orders_for(
                 continues=_continued_on(ledger, runs),
                 continue_number=ledger.continued_number if runs else 0,
                 neighbours=neighbours_of(ledger, groups[node]) if runs and peers else (),
+                spare_count=spares if is_running else 0,
+                group_sizes=sizes if runs and len(set(sizes)) > 1 else (),
+                role_rank=roles[node][0] if runs and roles else 0,
+                role_world_size=roles[node][1] if runs and roles else 0,
             )
         )
     return tuple(orders)

@@ -440,7 +440,7 @@ class JobNodes:
             for node, member in ledger.members.items()
             if member.left is None
             and node not in self._strange  # it follows another controller
-            and member.slots >= self._settings.slots
+            and member.slots >= self._settings.slots_of(member.slots)
             and node in self._heard
             and now_s - self._heard[node].at_s < policy.node_silent_s
         }

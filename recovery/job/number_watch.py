@@ -8,6 +8,7 @@ import math
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Final
 
 from detectors.numbers.apart import ApartWatch
@@ -21,6 +22,7 @@ SETTLE_S: Final = 10.0  # launchers report twice a second; ranks are a step apar
 _STEPS_MAX: Final = (
     4096  # of which not all ranks have told: 128 a second, in the settling time and on
 )
+CURVE_POINTS_MAX: Final = 240  # of a job's loss: as many as its curve is wide
 _FOUND_MAX: Final = 32  # in an attempt: then nobody needs to be told again
 
 
@@ -52,8 +54,40 @@ class _Watched:
     )
 
 
+class LossCurve:
+    """The loss of a job by step, for people: thinned, so that a long job needs no more room than a short one."""
+
+    def __init__(self) -> None:
+        self._points: list[tuple[int, float]] = []
+        self._newest: tuple[int, float] | None = None
+        self._stride = 1  # of so many steps one is kept
+        self._left = 0  # until the next is kept
+
+    def add(self, step: int, loss: float) -> None:
+        """Take in the loss of a step. What was told of later steps is forgotten: a restart has gone back behind them."""
+        while self._points and self._points[-1][0] >= step:
+            self._points.pop()
+        self._newest = (step, loss)
+        if self._left:
+            self._left -= 1
+            return
+        self._points.append(self._newest)
+        if len(self._points) > CURVE_POINTS_MAX:
+            self._points = self._points[::2]
+            self._stride *= 2
+        self._left = self._stride - 1
+
+    def points(self) -> tuple[tuple[int, float], ...]:
+        """Return step and loss, oldest first, the newest step last. For any thread."""
+        points, newest = tuple(self._points), self._newest
+        if newest is None or (points and points[-1][0] >= newest[0]):
+            return points
+        return (*points, newest)
+
+
 class NumberWatch:
     def __init__(self) -> None:
+        self.losses = LossCurve()  # of all attempts
         self._begin(0)
 
     def _begin(self, attempt: int) -> None:
@@ -171,6 +205,8 @@ class NumberWatch:
     ) -> list[NumbersWrong]:
         if not all(map(math.isfinite, values.values())):
             return []
+        if quantity is ToldNumber.LOSS and values:
+            self.losses.add(number, fmean(values.values()))
         watched = self._watched[quantity]
         watched.ranks |= values.keys()
         found = []

@@ -56,9 +56,8 @@ def plan(
     ``candidates``, newest first, are known only once nobody writes any more; None leaves the
     choice of a checkpoint open.
     """
-    is_persons = finding.is_persons
-    cheapest = _plan(finding, ledger, policy, candidates, scene, is_persons=is_persons)
-    return cheapest if is_persons else _allowed(cheapest, finding, ledger, policy, scene)
+    cheapest = _plan(finding, ledger, policy, candidates, scene)
+    return cheapest if finding.is_persons else _allowed(cheapest, finding, ledger, policy, scene)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +74,11 @@ def _plan(
     policy: Policy,
     candidates: Sequence[CheckpointVerdict] | None,
     scene: Scene,
-    *,
-    is_persons: bool,
 ) -> Plan:
     """Return the cheapest step that the evidence allows."""
     if finding.symptom in (FINISHED, ENDING):  # the incident ends the job, or looks at the budget
         return Plan(PlanStep.RESTART_IN_PLACE, _restart_reason(finding), finding.evidence)
-    refusal = None if is_persons else _refuse_restart(finding, ledger, policy)
+    refusal = None if finding.is_planned else _refuse_restart(finding, ledger, policy)
     if refusal is not None:
         text = f"{refusal.reason}: {_first_words(ledger, finding)}"
         return Plan(PlanStep.ESCALATE, text, finding.evidence, concludes=refusal.concludes)
@@ -245,14 +242,14 @@ def judge_choice(
     if not is_newer and failure is not None and _fails_at_start(finding, failure, ledger):
         text = f"{_AT_START}: {_first_words(ledger, finding)}"
         return GivenUp(text, Conclusion.PROGRAM_FAILS_AT_START)
-    if not finding.is_persons and not is_newer and _is_own_error(finding):
+    if not finding.is_planned and not is_newer and _is_own_error(finding):
         same = refuse_same_start(ledger, policy, choice)
         if same is not None:
             text = f"{same}: {_first_words(ledger, finding)}"
             return GivenUp(text, Conclusion.PROGRAM_FAILS)
     if not choice.is_possible:
         return GivenUp(choice.reason)
-    if finding.is_persons or is_newer:
+    if finding.is_planned or is_newer:
         return None
     spent = out_of_patience(ledger.spent, policy)
     if spent is None:
@@ -286,6 +283,8 @@ def _restart_reason(finding: Finding) -> str:
         return f"{finding.summary}: end what still runs, and the job with it"
     if finding.symptom == ENDING:
         return f"{finding.summary}: end it; if its stack shows no training, the job is done, else restart the ranks in place"
+    if finding.symptom.kind is SymptomKind.GROWTH:
+        return f"{finding.summary}: restart the ranks with them"
     if finding.kind is Kind.RANK_HUNG and finding.blame is Blame.NOBODY and not finding.ranks:
         return "the ranks have stalled, and nothing points at one of them: restart them in place"
     return f"{finding.summary}: restart the ranks in place"

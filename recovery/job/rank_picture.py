@@ -46,10 +46,15 @@ class RankPicture:
     ages_s: tuple[float | None, ...]  # since the rank last advanced
     states: tuple[RankState, ...]
     factors: tuple[float | None, ...]  # own work in a step over its peers'; None: not known
+    losses: tuple[tuple[int, float], ...] = ()  # step and loss, thinned; empty: no rank reports any
 
 
 def take_picture(
-    attempt: int, views: Sequence[ObservedRank], pace: "Pace | None", now_s: float
+    attempt: int,
+    views: Sequence[ObservedRank],
+    pace: "Pace | None",
+    now_s: float,
+    losses: tuple[tuple[int, float], ...] = (),
 ) -> RankPicture:
     """Return the picture of the ranks ``views``, sorted by rank; 16,000 take 30 ms."""
     views = sorted(views, key=lambda view: view.rank)
@@ -69,6 +74,7 @@ def take_picture(
             _state(view, age_s, limit_s) for view, age_s in zip(views, ages_s, strict=True)
         ),
         factors=_factors(views, pace),
+        losses=losses,
     )
 
 

@@ -17,6 +17,9 @@ from recovery.journal.ledger import Ledger
 from recovery.journal.limits import Policy
 
 NOTE_S: Final = 10.0  # between two notes; saves are minutes apart, or it is a short run
+PASSED_OVER_MAX: Final = (
+    3  # kept with a note, for `rankmend plan`; `rankmend checkpoints` shows all
+)
 LOOK_S: Final = 1.0  # between two looks at what was found beside training, every 5 s
 
 
@@ -27,7 +30,8 @@ def checkpoint_seen(
     known = [_trusted(ledger, verdict) for verdict in known]
     if not any(verdict.is_valid for verdict in known):
         return None
-    restore = choose_checkpoint(ledger, policy, known).restore
+    choice = choose_checkpoint(ledger, policy, known)
+    restore = choice.restore
     place = next(
         (at for at, one in enumerate(known) if restore and one.candidate.path == restore.path), None
     )
@@ -52,6 +56,7 @@ def checkpoint_seen(
         saves.take(),
         None if newer is None else newer.candidate.path,
         held_by(candidate).value,
+        choice.passed_over[:PASSED_OVER_MAX],
     )
 
 

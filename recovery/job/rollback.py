@@ -48,7 +48,8 @@ def rollback_finding(back: GoesBack, ledger: Ledger, policy: Policy, job_id: str
     is_blamed = policy.numbers_rollback_moves and told.rank is not None and bool(told.node)
     summary = f"{told.text}: the job goes back behind step {back.behind}, for time {back.count} of {policy.numbers_rollbacks_max}"
     numbers = [
-        Evidence("numbers told by the script", one.in_words) for one in _wrong(ledger, back.attempt)
+        Evidence("numbers that the script reported", one.in_words)
+        for one in _wrong(ledger, back.attempt)
     ]
     snapshots = [
         Evidence("digests of snapshots", one.in_words) for one in _differing(ledger, back.attempt)

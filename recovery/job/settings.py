@@ -1,6 +1,7 @@
 """What one job's controller is told when it starts."""
 
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Final
 
 from detectors.replicas.layout import ParallelLayout
@@ -18,7 +19,7 @@ class JobSettings:
     """One job, whose nodes join by reporting.
 
     It has a fixed size of ``nodes_min`` nodes, unless ``shrink_multiple`` says which other sizes it
-    can have. What is above its size are spares.
+    can have. Nodes above its size are spares.
     """
 
     job_id: str
@@ -26,7 +27,7 @@ class JobSettings:
     rankmend_version: str
     nodes_min: int
     nodes_max: int
-    slots: int  # ranks a node
+    slots: int  # ranks a node, as the first launcher says
     pid: int = 0  # the controller's process, for the journal
     policy: Policy = field(default_factory=Policy)
     # Between SIGTERM and SIGKILL of a planned stop where nobody says another: Slurm's KillWait,
@@ -39,6 +40,8 @@ class JobSettings:
     own_node: str = ""
     # The number of ranks must be a multiple of it, since TP x PP must divide; 0: nodes_min, always.
     shrink_multiple: int = 0
+    # Nodes of ``nodes_max`` that never train while the others do, where the size may change.
+    spares: int = 0
     layout: ParallelLayout | None = None  # --parallel; None: nobody says which ranks are replicas
     has_checkpoints: bool = False  # launchers look for them, where the controller itself can't
     checkpoint_folder: str = ""  # where they are looked for, for people; empty: not known by name
@@ -66,30 +69,54 @@ class JobSettings:
             raise ConfigError(f"slots is {self.slots}: a node runs at least one rank")
         if self.shrink_multiple < 0:
             raise ConfigError(f"shrink_multiple is {self.shrink_multiple}: it can't be negative")
-        if not self.sizes:
+        if not 0 <= self.spares <= self.nodes_max - self.nodes_min:
             raise ConfigError(
-                f"no node count from {self.nodes_min} to {self.nodes_max} with {self.slots} "
+                f"spares is {self.spares}: {self.nodes_min} of at most {self.nodes_max} nodes have to train"
+            )
+        if not self.sizes:
+            if self.layout is not None:
+                self.layout.sizes((self.nodes_max - self.spares) * self.slots)
+            raise ConfigError(
+                f"no node count from {self.nodes_min} to {self.nodes_max - self.spares} with {self.slots} "
                 f"ranks each gives a multiple of {self.shrink_multiple} ranks"
             )
-
-        if self.layout is not None:
-            for nodes in self.sizes:
-                self.layout.sizes(nodes * self.slots)
 
     def incident_id(self, number: int) -> str:
         """Return the id of the job's incident of this number."""
         return f"{self.incident_prefix or self.job_id[:8]}-{number}"
 
     @property
+    def has_own_slots(self) -> bool:
+        """Return whether each node has as many ranks as its own launcher says, as under torchrun.
+
+        Not where the number of ranks has to be a multiple, or to fit parallel sizes: ``slots`` is that of all nodes then.
+        """
+        return self.shrink_multiple <= 1 and self.layout is None
+
+    def slots_of(self, slots: int) -> int:
+        """Return how many ranks a node has whose launcher says ``slots``; 0: it says nothing."""
+        return slots if self.has_own_slots and slots else self.slots
+
+    @property
     def sizes(self) -> tuple[int, ...]:
         """Numbers of nodes that the job can run on, the largest first."""
-        if not self.shrink_multiple:
-            return (self.nodes_min,)
-        return tuple(
-            nodes
-            for nodes in range(self.nodes_max, self.nodes_min - 1, -1)
-            if nodes * self.slots % self.shrink_multiple == 0
-        )
+        multiple = self.shrink_multiple
+        most = self.nodes_max - self.spares if multiple else self.nodes_min
+        return _sizes(self.nodes_min, most, self.slots, multiple or 1, self.layout)
+
+
+@lru_cache(
+    maxsize=256
+)  # asked for at each look of a job that waits, and 20,000 nodes have 20,000 sizes
+def _sizes(
+    least: int, most: int, slots: int, multiple: int, layout: ParallelLayout | None
+) -> tuple[int, ...]:
+    return tuple(
+        nodes
+        for nodes in range(most, least - 1, -1)
+        if nodes * slots % multiple == 0
+        if layout is None or layout.fits(nodes * slots)
+    )
 
 
 def for_one_node(policy: Policy) -> Policy:

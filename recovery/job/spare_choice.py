@@ -1,6 +1,6 @@
 """Which spare takes the place of which lost node: the nearest one, and one below the part that may have broken, or a slow one, the last. Pure.
 
-Near is who shares the NVLink domain, else the leaf switch or Slurm's block, whichever is smaller, else the rack, else the smallest switch above: ranks that were neighbours stay neighbours, a tensor-parallel group that spans nodes
+Near is who shares the NVLink domain, else the leaf switch or Slurm's block, whichever is smaller, else the chassis or rack, else the smallest switch above: ranks that were neighbours stay neighbours, a tensor-parallel group that spans nodes
 stays within NVLink, and no ring crosses one more uplink. Nodes that a job
 leaves together may share what broke. A spare below that part would be the next to fail, so it is taken last: only where the job would stand without it. One below a part that is known to be broken
 does not get here (`recovery.job.barred_spares`), unless the policy wants it. A spare whose network a probe has found slow is taken last, too,
@@ -18,6 +18,7 @@ _NEAR: Final = {
     SharedKind.NVLINK_DOMAIN: 0,
     SharedKind.BLOCK: 1,
     SharedKind.LEAF: 1,
+    SharedKind.CHASSIS: 2,
     SharedKind.RACK: 2,
     SharedKind.SWITCH: 3,
 }

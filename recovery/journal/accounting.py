@@ -15,7 +15,12 @@ from enum import Enum
 
 from detectors.finding import Blame
 from detectors.node.charges import ChargeKind
-from recovery.journal.attempt_records import AttemptStarted, AttemptVerified, Choice
+from recovery.journal.attempt_records import (
+    AttemptEnded,
+    AttemptStarted,
+    AttemptVerified,
+    Choice,
+)
 from recovery.journal.incident_machine import IncidentState, Phase, step
 from recovery.journal.incident_records import (
     BlameCorrected,
@@ -26,6 +31,8 @@ from recovery.journal.incident_records import (
     IncidentOpened,
     NodesCharged,
     Plan,
+    PlanWaits,
+    WaitsFor,
 )
 from recovery.journal.records import Entry
 
@@ -74,6 +81,30 @@ class Account:
     ranks: int = 0
     charges: tuple[ChargedNode, ...] = ()
     corrected: Blame | None = None  # whom a later verdict blames
+    waits_for: WaitsFor | None = None  # what its plan waits for now; None: it does not wait
+    ranks_before: int = 0  # ranks of the attempt that failed; 0: not known
+    left_s: float | None = None  # fault to the end of the attempt that never caught up
+
+    @property
+    def lost_s(self) -> float | None:
+        """Return the time from the fault until what was lost is made again; None: not over yet.
+
+        Where the job ended with the incident, until that end.
+        """
+        if self.state.phase is not Phase.RECOVERED:
+            return self.recovered_s
+        if self.caught_up_s is not None:
+            return self.caught_up_s
+        if not self.steps_recomputed:
+            return self.total_s
+        # Nobody sees when steps that count from the start of the process have been made again.
+        return self.total_s if self.opened.failure.is_relative else self.left_s
+
+    @property
+    def is_lost_least(self) -> bool:
+        """Return whether it may have lost more than `lost_s`: nobody saw all its steps made again."""
+        is_over = self.state.phase is Phase.RECOVERED and self.caught_up_s is None
+        return is_over and self.lost_s is not None and self.steps_recomputed != 0
 
     @property
     def tier(self) -> Tier | None:
@@ -95,6 +126,7 @@ class _Run:
     fenced_first: Entry | None = None
     fenced_last: Entry | None = None
     ordered: Entry | None = None  # the attempt that followed the last fence
+    began_from: str | None = None  # what the attempt that failed restored; None: not known
 
 
 def account_all(entries: Iterable[Entry]) -> tuple[Account, ...]:
@@ -111,6 +143,8 @@ class Accounting:
     def __init__(self) -> None:
         self._runs: dict[str, _Run] = {}
         self._newest: _Run | None = None
+        self._ranks = 0  # of the newest attempt
+        self._began_from: str | None = None  # likewise
 
     def accounts(self) -> tuple[Account, ...]:
         """Return the cost of each incident so far, oldest first."""
@@ -125,7 +159,10 @@ class Accounting:
         """Add the next entry of the journal."""
         record, newest = entry.record, self._newest
         if isinstance(record, IncidentOpened):
-            self._newest = self._runs[record.incident_id] = _open(entry, record)
+            if newest is not None:
+                _leave_behind(newest, entry)
+            self._newest = self._runs[record.incident_id] = _open(entry, record, self._ranks)
+            self._newest.began_from = self._began_from
         elif isinstance(record, NodesCharged):
             if (run := self._runs.get(record.incident_id)) is not None:
                 run.account = replace(run.account, charges=record.nodes)
@@ -133,27 +170,44 @@ class Accounting:
             for incident_id in record.incident_ids:
                 if (run := self._runs.get(incident_id)) is not None:
                     run.account = _corrected(run.account, record)
-        elif newest is None:
-            return
-        elif isinstance(record, Decided):
-            plans = (*newest.account.plans, record.plan)
-            newest.account = replace(newest.account, plans=plans)
-        elif isinstance(record, AttemptStarted) and record.incident_id is not None:
-            ranks = sum(len(place.ranks) for place in record.placement)
+        elif isinstance(record, AttemptStarted):
+            self._order(entry, record)
+        elif newest is not None:
+            _advance(newest, entry)
+
+    def _order(self, entry: Entry, record: AttemptStarted) -> None:
+        ranks, newest = sum(len(place.ranks) for place in record.placement), self._newest
+        self._ranks = ranks or self._ranks
+        self._began_from = record.choice.identity
+        if newest is not None and record.incident_id is not None:
             newest.account = replace(newest.account, choice=record.choice, ranks=ranks)
             newest.ordered = entry
-        elif isinstance(record, IncidentEvent):
-            _follow(newest, entry, record)
-        elif isinstance(record, AttemptVerified):
-            _finish(newest, entry, record)
-        elif isinstance(record, CaughtUp):
-            _catch_up(newest, entry, record)
 
 
-def _open(entry: Entry, record: IncidentOpened) -> _Run:
+def _advance(run: _Run, entry: Entry) -> None:
+    """Bring the newest incident forward by the next entry."""
+    match entry.record:
+        case Decided(plan=plan):
+            plans = (*run.account.plans, plan)
+            run.account = replace(run.account, plans=plans, waits_for=None)
+        case PlanWaits(waits_for=waits_for):
+            run.account = replace(run.account, waits_for=waits_for)
+        case IncidentEvent() as record:
+            _follow(run, entry, record)
+        case AttemptVerified() as record:
+            _finish(run, entry, record)
+        case CaughtUp() as record:
+            _catch_up(run, entry, record)
+        case AttemptEnded():
+            _leave_behind(run, entry)
+
+
+def _open(entry: Entry, record: IncidentOpened, ranks: int) -> _Run:
     state = IncidentState(record.incident_id, record.policy.tries_max)
     phases = {RecoveryPhase.DETECT: record.fault_age_s}
-    account = Account(record.incident_id, record, entry.unix_s, state, (), phases)
+    account = Account(
+        record.incident_id, record, entry.unix_s, state, (), phases, ranks_before=ranks
+    )
     return _Run(entry, account)
 
 
@@ -194,7 +248,12 @@ def _follow(run: _Run, entry: Entry, record: IncidentEvent) -> None:
         recovered_s = phases[RecoveryPhase.DETECT] + since_opened_s
         run.ordered = None
     run.account = replace(
-        before, state=state, phases=phases, recovered_s=recovered_s, reason=record.event.reason
+        before,
+        state=state,
+        phases=phases,
+        recovered_s=recovered_s,
+        reason=record.event.reason,
+        waits_for=None,
     )
 
 
@@ -205,8 +264,14 @@ def _finish(run: _Run, entry: Entry, verified: AttemptVerified) -> None:
         return
     phases, notes = divide_start(run.fenced_last, run.ordered, entry, verified)
     recomputed = None
-    highest = before.opened.highest_step
-    if verified.is_comparable and verified.first_step is not None and highest is not None:
+    highest, failure = before.opened.highest_step, before.opened.failure
+    if not verified.is_comparable and failure.is_relative:
+        # Steps that count from the start of the process compare between attempts that began from the same.
+        is_same = before.choice is not None and before.choice.identity == run.began_from
+        highest = failure.step if is_same else None
+    elif not verified.is_comparable:
+        highest = None
+    if verified.first_step is not None and highest is not None:
         recomputed = max(0, highest - verified.first_step + 1)
     phases = {**before.phases, **phases}
     run.account = replace(
@@ -224,6 +289,15 @@ def _catch_up(run: _Run, entry: Entry, record: CaughtUp) -> None:
     # The foremost rank's new step can come before the slowest rank's first one.
     caught_up_s = max(caught_up_s, run.account.total_s or 0.0)
     run.account = replace(run.account, caught_up_s=caught_up_s, caught_up_step=record.step)
+
+
+def _leave_behind(run: _Run, entry: Entry) -> None:
+    """Close the loss of an incident whose next attempt ends before it has passed the highest step again."""
+    account = run.account
+    is_behind = account.steps_recomputed and account.caught_up_s is None and account.left_s is None
+    if account.state.phase is Phase.RECOVERED and is_behind:
+        left_s = account.phases[RecoveryPhase.DETECT] + _between(run.opened_at, entry)
+        run.account = replace(account, left_s=left_s)
 
 
 def divide_start(

@@ -183,6 +183,8 @@ class CheckpointSeen:
     saves: SavesSeen | None = None  # None: none was measured
     newer_path: str | None = None  # a newer one, which is still being written
     holds: str = ""  # value of a recovery.checkpoints.model.Holds; empty: not known
+    # The first of those that a person may take for the newest. Empty: none, or an older version wrote it.
+    passed_over: tuple[PassedOver, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

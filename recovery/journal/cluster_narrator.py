@@ -5,6 +5,7 @@ from datetime import datetime, timezone
 from detectors.wording import counted, names_in_words
 from recovery.journal.cluster_records import (
     Acknowledged,
+    BlameConfirmed,
     BlameTakenBack,
     CauseTold,
     ClusterRecord,
@@ -36,6 +37,9 @@ def narrate_cluster(record: ClusterRecord) -> str:  # noqa: PLR0911, PLR0912 - a
         case NodeErrorNoted():
             kind, _colon, name = record.error.partition(":")
             return f"{record.incident_id} counts nothing against {record.node}: {name or kind}, from one job"
+        case BlameConfirmed():
+            ids = names_in_words(record.incident_ids)
+            return f"{record.node} has had job {record.job_id}, by its agent: {ids} counts"
         case BlameTakenBack():
             ids = names_in_words(record.incident_ids)
             nodes = names_in_words(record.nodes)
@@ -94,7 +98,7 @@ def _told(record: CauseTold) -> str:
     line = f"{record.cause_id} ({record.severity}{f'; {whom}' if whom else ''}): {record.what}"
     if record.is_over:
         return f"over: {line}" + (f"; {record.end}" if record.end else "")
-    idle = f"; {counted(record.gpus_idle, 'GPU')} idle" if record.gpus_idle else ""
+    idle = f"; {counted(record.gpus_idle, 'rank')} idle" if record.gpus_idle else ""
     return line + idle + ("" if record.paged_unix_s is None else "; people have a message of it")
 
 

@@ -28,6 +28,9 @@ class NodeBlamed:
     evidence: ChargeKind = ChargeKind.UNKNOWN  # why it counts
     subject: str = ""  # the job's owner; empty: of an older controller, or nobody but the operator
     witness: Witness = Witness.LAUNCHER  # who else says so
+    was_there: bool = (
+        False  # the nodes' manager or the node's agent has confirmed the subject on the node
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,16 @@ class NodeErrorNoted:
     error: str  # its class
     program: str  # the job's script
     is_here_alone: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BlameConfirmed:
+    """What incidents count against a node rests on more than launchers: the node's agent has reported the job there since."""
+
+    node: str
+    job_id: str
+    incident_ids: tuple[str, ...]
+    witness: Witness = Witness.AGENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +232,7 @@ class CauseTold:
 ClusterRecord: TypeAlias = (
     NodeBlamed
     | NodeErrorNoted
+    | BlameConfirmed
     | BlameTakenBack
     | NodeHeld
     | NodeReleased
@@ -240,6 +254,7 @@ ClusterRecord: TypeAlias = (
 CLUSTER_KINDS: Final[dict[str, type[ClusterRecord]]] = {
     "node_blamed": NodeBlamed,
     "node_error_noted": NodeErrorNoted,
+    "blame_confirmed": BlameConfirmed,
     "blame_taken_back": BlameTakenBack,
     "node_held": NodeHeld,
     "node_released": NodeReleased,

@@ -9,7 +9,8 @@ brought nothing forward are counted by cause. Two of them have one cause when
   same ranks or nobody.
 
 Two kills from outside (a SIGKILL whose sender nobody knows, a SIGTERM from elsewhere) never have
-one cause: they say nothing about the job. Neither have two deaths of rankmend itself.
+one cause: they say nothing about the job. Neither have two deaths of rankmend itself, nor two outages of something that the
+program uses: what is away for a while comes back, and each restart waits longer for it (`outages_in_a_row`).
 """
 
 from collections.abc import Sequence
@@ -30,7 +31,7 @@ OWN_ENDS: Final = frozenset(
 """Ends that the program or its environment brings about itself."""
 OF_CODE: Final = frozenset({SymptomKind.PROGRAM, SymptomKind.EXCEPTION})
 """Ends by an error that the program raised."""
-_OUTSIDE: Final = frozenset({SymptomKind.KILLED, SymptomKind.USER})
+_OUTSIDE: Final = frozenset({SymptomKind.KILLED, SymptomKind.USER, SymptomKind.SERVICE})
 _RANKS_MAX: Final = 64  # accused at once; more are no single culprit
 
 
@@ -88,6 +89,13 @@ def have_one_cause(one: Fault, other: Fault) -> bool:
 def count_in_a_row(faults: Sequence[Fault], fault: Fault) -> int:
     """Return how many of ``faults`` in a row, the last ones, have one cause with ``fault``."""
     return sum(1 for _one in takewhile(lambda one: have_one_cause(one, fault), reversed(faults)))
+
+
+def outages_in_a_row(faults: Sequence[Fault]) -> int:
+    """Return how many of ``faults``, the last ones, were outages of something outside the job."""
+    return sum(
+        1 for _one in takewhile(lambda one: one.symptom is SymptomKind.SERVICE, reversed(faults))
+    )
 
 
 def count_most_alike(faults: Sequence[Fault]) -> int:

@@ -170,6 +170,7 @@ class SavedEvidence:
     size_bytes: int
     took_s: float
     notes: tuple[str, ...]  # what is missing and why
+    output_says: str = ""  # what its ranks' output says, where none has an error that is known
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,21 +12,24 @@
 
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
-from rankmend.errors import ConfigError, JobHeldError, JournalError, LaunchError
+from rankmend.errors import ConfigError, JobHeldError, JournalError, LaunchError, RankmendError
 from rankmend.files import read_if_there, replace_file
 from rankmend.foreign_links import make_private, refuse_foreign_link
 from rankmend.own_folder import find_own_folder
 from recovery.journal.job_key import JobKey
 
 _JSON_BYTES_MAX = 65536
+NAMES_READ_MAX = 500  # at the first start of a job; each takes 0.05 ms
 INSTANCES_MAX = 1024  # jobs of one command line that run on a node at the same time
 
 
@@ -87,7 +90,8 @@ def _open(state: Path, key: JobKey, known_id: uuid.UUID | None, started_unix_s: 
         ) from error
     try:
         _take_lock(lock, path, key)
-        job_id = _read_or_make_id(path / "job.json", key, known_id, started_unix_s)
+        job_id, name = _read_or_make_id(path / "job.json", key, known_id, started_unix_s)
+        key = replace(key, name=name)
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"process {os.getpid()} on {os.uname().nodename}\n".encode(), 0)
     except BaseException:
@@ -109,17 +113,47 @@ def _take_lock(lock: int, path: Path, key: JobKey) -> None:
 
 def _read_or_make_id(
     job_file: Path, key: JobKey, known_id: uuid.UUID | None, made_unix_s: float
-) -> uuid.UUID:
+) -> tuple[uuid.UUID, str]:
+    """Return the job's UUID and its name; a name that nobody chose stays as it was at the first start."""
     found = read_json(job_file)
     if found is None:
         job_id = known_id or uuid.uuid4()
-        body = {"job_id": str(job_id), "key": key.text, "name": key.name, "made": made_unix_s}
+        name = (
+            free_name(key.name, _names_in(job_file.parent.parent))
+            if key.is_default_name
+            else key.name
+        )
+        body = {"job_id": str(job_id), "key": key.text, "name": name, "made": made_unix_s}
         replace_file(job_file, json.dumps(body, indent=1).encode(), LaunchError)
-        return job_id
+        return job_id, name
+    kept = found.get("name")
+    name = kept if key.is_default_name and isinstance(kept, str) and kept else key.name
     try:
-        return uuid.UUID(str(found["job_id"]))
+        return uuid.UUID(str(found["job_id"])), name
     except (KeyError, ValueError) as error:
         raise ConfigError(f"{job_file} names no job UUID: restore or remove it") from error
+
+
+def free_name(name: str, taken: Collection[str]) -> str:
+    """Return the name, with the lowest number behind it where another job has it already."""
+    if name not in taken:
+        return name
+    return next(
+        numbered for number in itertools.count(2) if (numbered := f"{name}-{number}") not in taken
+    )
+
+
+def _names_in(folder: Path) -> set[str]:
+    """Return the names of the newest jobs in a folder; one that can't be read has none."""
+    names = set()
+    try:
+        newest = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
+    except OSError:
+        return set()
+    for path in newest[:NAMES_READ_MAX]:
+        with contextlib.suppress(RankmendError):
+            names.add(str((read_json(path / "job.json") or {}).get("name")))
+    return names
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -170,3 +204,62 @@ def default_state_folder(
     except JournalError:
         return find_own_folder(local)
     return home
+
+
+def list_folders(state: Path) -> list[Path]:
+    """Return the state folders of all jobs, newest first; those that this node hosts included.
+
+    One that this user may not open is among them: whoever shows it says so.
+    """
+    return _list(state, ("jobs/*", "hosts/*/*/jobs/*"))
+
+
+def _list(state: Path, patterns: Sequence[str]) -> list[Path]:
+    try:
+        found = [path for pattern in patterns for path in state.glob(pattern)]
+        folders = [path for path in found if _may_hold_job(path)]
+        return sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True)
+    except OSError:
+        return []
+
+
+def _may_hold_job(folder: Path) -> bool:
+    try:
+        return S_ISREG((folder / "job.json").stat().st_mode)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+
+
+def find_jobs(state: Path, wanted: str | None) -> list[Path]:
+    """Return the folders of the jobs whose name, UUID or folder begins with ``wanted``."""
+    return _named(list_folders(state), wanted)
+
+
+def find_launchers(state: Path, wanted: str | None) -> list[Path]:
+    """Return the folders in which launchers of these jobs tell what they run here, newest first.
+
+    A launcher of a job of several nodes has one of its own, without the job's journal.
+    """
+    return _named(_list(state, ("jobs/*", "nodes/*/jobs/*")), wanted)
+
+
+def _named(folders: list[Path], wanted: str | None) -> list[Path]:
+    if wanted is None:
+        return folders
+    found = []
+    for folder in folders:
+        job = read_quietly(folder / "job.json")  # a damaged one hides no other job
+        names = (str(job.get("name", "")), str(job.get("job_id", "")), folder.name)
+        if any(name.startswith(wanted) for name in names):
+            found.append(folder)
+    return found
+
+
+def read_quietly(path: Path) -> dict[str, object]:
+    """Return what a file of a job says; nothing where it is missing or damaged."""
+    try:
+        return read_json(path) or {}
+    except RankmendError:
+        return {}

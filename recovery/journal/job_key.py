@@ -32,6 +32,7 @@ class JobKey:
     remedy: str = _OTHER_NAME  # what to do about a job that has this key by mistake
     label: str = ""  # names the state folder, if `name` may differ between two starts
     is_derived: bool = False  # not chosen by the user: a start beside a running one is another job
+    is_default_name: bool = False  # nobody chose `name`: it gets a suffix where another job has it
 
     @property
     def folder_name(self) -> str:
@@ -56,21 +57,23 @@ def key_of_one_node(
     environment: Mapping[str, str],
     checkpoint_folder: Path | None,
     command: Sequence[str] = (),
+    title: str = "",
 ) -> JobKey:
     """Return the key of a job that runs on this node alone.
 
     --job, else the checkpoint folder, else --rdzv-id and the Slurm task together with the
     ``command`` (working folder, script, arguments), so that the runs of a sweep stay apart.
+    ``title``: what to call the job where nobody has named it (`default_title`).
     """
     if job:
         return _named(job)
     if checkpoint_folder is not None:
-        return _of_folder(checkpoint_folder, rdzv_id)
+        return _of_folder(checkpoint_folder, rdzv_id, title)
     task = _slurm_task(environment)
     parts = [f"rdzv:{rdzv_id}"] if rdzv_id else []
     parts += [task] if task else []
     if not parts:
-        return _anonymous()
+        return _anonymous(title)
     digest = _digest(_joined(command))
     label = rdzv_id or slurm_name(environment) or ""
     name = rdzv_id or slurm_title(environment) or label
@@ -84,6 +87,7 @@ def key_of_meeting(
     environment: Mapping[str, str],
     checkpoint_folder: Path | None,
     command: Sequence[str] = (),
+    title: str = "",
 ) -> JobKey:
     """Return the key of a job whose launchers meet, the same on every node.
 
@@ -93,8 +97,8 @@ def key_of_meeting(
     if job:
         return _named(job)
     if checkpoint_folder is not None:
-        return _of_folder(checkpoint_folder, rdzv_id)
-    return _of_scheduler(rdzv_id, environment, command) or _anonymous()
+        return _of_folder(checkpoint_folder, rdzv_id, title)
+    return _of_scheduler(rdzv_id, environment, command) or _anonymous(title)
 
 
 def key_at_service(
@@ -103,6 +107,7 @@ def key_at_service(
     environment: Mapping[str, str],
     checkpoint_folder: Path | None,
     command: Sequence[str] = (),
+    title: str = "",
 ) -> JobKey:
     """Return the key by which a controller's service knows the job, the same on every node.
 
@@ -112,13 +117,34 @@ def key_at_service(
     if job:
         return _named(job)
     if checkpoint_folder is None:
-        return _of_scheduler(rdzv_id, environment, command) or _anonymous()
+        return _of_scheduler(rdzv_id, environment, command) or _anonymous(title)
     outer = _of_scheduler(rdzv_id, environment, ())
-    inner = _of_folder(checkpoint_folder, rdzv_id)
+    inner = _of_folder(checkpoint_folder, rdzv_id, title)
     if outer is None:
         return inner
     reason = f"{outer.reason} and {inner.reason}"
-    return replace(inner, text=f"{outer.text}:{inner.text}", name=outer.name, reason=reason)
+    text = f"{outer.text}:{inner.text}"
+    return replace(inner, text=text, name=outer.name, reason=reason, is_default_name=False)
+
+
+def default_title(folder: Path, target: str, *, is_module: bool = False) -> str:
+    """Return what to call a job that nobody has named: `gpt2-train` for `gpt2/train.py`.
+
+    A dash, because pods carry the name in a label of Kubernetes (rankmend.io/job), which takes no slash and at most
+    63 characters. ``folder``: in which the job is started; ``target``: its script, module or program.
+    """
+    if is_module:
+        words = target.split(".")[-2:]
+    else:
+        path = folder / target
+        # What is started by a bare name may lie in a folder of all programs: where it is started says more.
+        words = [path.parent.name, path.stem]
+    readable = [_UNREADABLE.sub("-", word).strip("-._")[:_TITLE_PART_MAX] for word in words]
+    return "-".join(filter(None, readable))
+
+
+_UNREADABLE: Final = re.compile(r"[^A-Za-z0-9._-]+")
+_TITLE_PART_MAX: Final = 28  # two of them, a dash and a suffix fit into 63 characters
 
 
 def slurm_name(environment: Mapping[str, str]) -> str | None:
@@ -140,15 +166,16 @@ def _named(job: str) -> JobKey:
     return JobKey(f"job:{job}", job, "--job")
 
 
-def _of_folder(folder: Path, rdzv_id: str | None) -> JobKey:
+def _of_folder(folder: Path, rdzv_id: str | None, title: str) -> JobKey:
     path = folder.resolve()
     text = str(path) if len(str(path)) <= _PATH_MAX else f"{path.name}:{_digest(str(path))}"
     return JobKey(
         f"checkpoints:{text}",
-        rdzv_id or path.name or "job",
+        rdzv_id or title or path.name or "job",
         "the checkpoint folder",
         _OTHER_FOLDER,
         label=path.name or "job",
+        is_default_name=not rdzv_id,
     )
 
 
@@ -178,9 +205,9 @@ def _slurm_task(environment: Mapping[str, str]) -> str | None:
     return f"slurm:{cluster}:{number}:{environment.get('SLURM_PROCID', '0')}"
 
 
-def _anonymous() -> JobKey:
-    token = uuid.uuid4().hex[:8]
-    return JobKey(f"{ANONYMOUS}{token}", f"anonymous-{token}", "nothing names it")
+def _anonymous(title: str) -> JobKey:
+    key = f"{ANONYMOUS}{uuid.uuid4().hex[:8]}"
+    return JobKey(key, title or "job", "nothing names it", is_default_name=True)
 
 
 def _joined(command: Sequence[str]) -> str:

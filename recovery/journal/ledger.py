@@ -159,6 +159,7 @@ class Member:
     )
     is_off: bool = False  # its launcher ended with the node's power, by its BMC
     folder_id: str = ""  # of the checkpoint folder that it sees; empty: not known
+    role: str = ""  # --role of its ranks; empty: "default"
 
 
 def is_other_boot(before: str, after: str) -> bool:
@@ -246,7 +247,8 @@ class Ledger:
     # The same of relative steps, by the checkpoint that they count from: its identity.
     reaches: tuple[tuple[str, Reach], ...] = ()
     is_base_known: bool = False  # the newest attempt's checkpoint: an earlier one began from it
-    restarts: int = 0
+    restarts: int = 0  # since the last start by a person: what counts against the budget
+    restarts_in_all: int = 0
     barren: tuple[Fault, ...] = ()  # what the restarts since the last progress were for
     # Restarts of the last day that no new step followed: attempt, unix seconds.
     stepless: tuple[tuple[int, float], ...] = ()

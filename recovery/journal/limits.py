@@ -98,6 +98,12 @@ class Policy:
     # a scrape, a rule and a group take two more.
     evidence_wait_s: float = 3.0
     join_wait_s: float = 30.0  # for nodes above the minimum, at the first attempt
+    # How long a job of MIN:MAX nodes trains at least until nodes that wait are taken in without a failure; 0: never. Off: a
+    # restart costs every rank the steps since the save, and whether more nodes repay it depends on the job.
+    grow_every_s: float = 0.0
+    # Such a node has been usable for so long without a break. Our choice: a node that reboots again and again, or whose
+    # agent finds something after its start, shows it within minutes.
+    grow_healthy_s: float = 600.0
     # For a spare or a returning node when too few are left to start: a reboot takes minutes.
     spare_wait_s: float = 600.0
     # Whether a spare below a switch, rack, feed or coolant loop that is known to be broken may take a place, the last of all. Off: it would be
@@ -154,11 +160,15 @@ class Policy:
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}: it must be at least 1")
 
-    def pause_before_s(self, try_number: int) -> float:
-        """Return how long to wait before a try of an incident, in seconds."""
-        if try_number < 2:
+    def pause_before_s(self, try_number: int, outages: int = 0) -> float:
+        """Return how long to wait before a try of an incident, in seconds.
+
+        ``outages``: restarts in a row, without progress, after outages of what the program uses.
+        """
+        failures = max(try_number - 1, outages)
+        if failures < 1:
             return 0.0
-        return Backoff(self.retry_pause_s, self.retry_pause_max_s).wait_s(try_number - 1)
+        return Backoff(self.retry_pause_s, self.retry_pause_max_s).wait_s(failures)
 
     def allows(self, kind: Kind, step: PlanStep) -> bool:
         """Return whether a finding of this kind may lead to the step."""

@@ -78,6 +78,14 @@ _CAUSES = {
 }
 
 
+END_WORDS: Final = {
+    OutcomeKind.DONE: "done",
+    OutcomeKind.STOPPED: "stopped",
+    OutcomeKind.TIME_LIMIT: "time limit",
+    OutcomeKind.ESCALATED: "gave up",
+}
+"""How people read the end of a job. Programs read the value of `OutcomeKind`."""
+
 _MINUTES_S, _HOURS_S = 120.0, 7200.0
 _LINES_MAX = 20  # shown of a burst of alerts: a dead switch causes 1,000
 
@@ -175,7 +183,7 @@ def _(record: AttemptStarted) -> str:
     if record.is_taken is not False or record.choice.restored_path is None:
         return line
     return (
-        f"{line}; the script takes no {{checkpoint}} among its arguments and asks no rankmend.resume(): it begins from what it "
+        f"{line}; the script takes no {{checkpoint}} among its arguments and does not call rankmend.resume(): it begins from what it "
         "finds itself, and no older one can be tried for it"
     )
 
@@ -274,14 +282,14 @@ def _(record: AttemptVerified) -> str:
 def _unused(record: AttemptVerified) -> str:
     return (
         f"but begins at step {record.first_step}, although it was given step {record.unused_step}: either the script does not "
-        "load it (does it take {checkpoint}, or ask rankmend.resume()?), or it counts its steps anew"
+        "load it (does it take {checkpoint}, or call rankmend.resume()?), or it counts its steps anew"
     )
 
 
 def _chosen_itself(record: AttemptVerified) -> str:
     return (
         f"but begins behind step {record.own_choice_step}, of a checkpoint that was passed over: the script looks for the newest "
-        "itself. No older one can be tried for it; let it take {checkpoint}, or ask rankmend.resume()"
+        "itself. No older one can be tried for it; let it take {checkpoint}, or call rankmend.resume()"
     )
 
 
@@ -308,7 +316,9 @@ def _(record: IncidentEvent) -> str | None:
         return f"{record.event.incident_id} was cancelled: {record.event.reason}"
     if record.event.outcome is not Outcome.FAILED or not record.event.reason:
         return None
-    return f"{record.event.answers}: {record.event.reason}"
+    _incident, _slash, where = record.event.answers.partition("/")
+    number, _slash, phase = where.partition("/")
+    return f"try {number}, {phase}: {record.event.reason}"
 
 
 @narrate.register
@@ -321,12 +331,23 @@ def _(record: EvidenceCollected) -> str:
     return f"{line}: {record.cause}: {record.reason} (confidence {record.confidence:.2f})"
 
 
+@details.register
+def _(record: EvidenceCollected) -> list[str]:
+    return [
+        f"output of the ranks on {saved.node}: {saved.output_says}"
+        for saved in record.saved[:_LINES_MAX]
+        if saved.output_says
+    ]
+
+
 @narrate.register
 def _(record: NodesCharged) -> str:
     counting = [one.node for one in record.nodes if one.counts]
     if counting:
-        return f"counts against {names_in_words(counting)}"
-    return f"counts nothing against {names_in_words([one.node for one in record.nodes])}"
+        return f"the incident counts against {names_in_words(counting)}"
+    return (
+        f"the incident counts nothing against {names_in_words([one.node for one in record.nodes])}"
+    )
 
 
 @details.register
@@ -557,4 +578,4 @@ def _(record: JobEnded) -> str:
     if outcome.kind is OutcomeKind.DONE:
         return f"done: {outcome.reason}"
     left = "" if record.is_empty else " (not every process is proved gone)"
-    return f"{outcome.kind.value.replace('_', ' ')}: {outcome.reason}{left}"
+    return f"{END_WORDS[outcome.kind]}: {outcome.reason}{left}"

@@ -20,6 +20,7 @@ class Joined:
     launcher_started_s: float = 0.0  # compares within one boot
     folder_id: str = ""  # of the checkpoint folder that it sees
     kinds: NodeKinds = NO_KINDS  # of its hardware
+    role: str = ""  # --role of its ranks; empty: "default"
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,9 +66,9 @@ class NumbersWrong:
         if self.odd_rank is not None:
             return f"first on {ranks_in_words(self.ranks)}{self._on_node}"
         if not self.group:
-            return f"on {ranks_in_words(self.ranks)}; some ranks had not told that step"
+            return f"on {ranks_in_words(self.ranks)}; some ranks had not reported that step"
         if len(self.group) == 1:
-            return f"on {ranks_in_words(self.ranks)}, the only one that tells it"
+            return f"on {ranks_in_words(self.ranks)}, the only rank that reports it"
         if set(self.ranks) == set(self.group):
             return "on all ranks at once"
         return f"on {ranks_in_words(self.ranks)} at once"

@@ -55,6 +55,13 @@ class SlurmAsked:
     pods_of: str = ""
     subject: str = ""  # who must have an allocation or pods on a node; empty: it needs no such word
     vouched: tuple[str, ...] = ()  # nodes that need no such word
+    pods: tuple[
+        str, ...
+    ] = ()  # namespace/name/uid of the pods that are meant; none: by name and namespace
+    job_id: str = (
+        ""  # DRAIN: the job of ours that leaves the nodes; empty: none, or of an older controller
+    )
+    sharer: str = ""  # DRAIN: the subject to whose share of the bounds it counts; empty: nobody's
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +178,25 @@ class PodEnded:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class PodProved:
+    """A launcher that has joined a job runs in this pod: Kubernetes has reviewed the token of the pod, and has the pod on this node."""
+
+    job_id: str
+    node: str
+    launcher_id: str
+    pod: str  # namespace/name/uid
+    subject: str = ""  # the job's owner
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmVouched:
+    """After a drain was asked for, the node's agent has reported that the job runs there: the request needs no other word."""
+
+    key: str
+    node: str
+
+
 SlurmRecord: TypeAlias = (
     SlurmAsked
     | SlurmJobSeen
@@ -185,6 +211,8 @@ SlurmRecord: TypeAlias = (
     | SlurmDrainSeen
     | PodsSeen
     | PodEnded
+    | PodProved
+    | SlurmVouched
 )
 
 SLURM_KINDS: Final[dict[str, type[SlurmRecord]]] = {
@@ -201,4 +229,6 @@ SLURM_KINDS: Final[dict[str, type[SlurmRecord]]] = {
     "slurm_drain_seen": SlurmDrainSeen,
     "pods_seen": PodsSeen,
     "pod_ended": PodEnded,
+    "pod_proved": PodProved,
+    "slurm_vouched": SlurmVouched,
 }

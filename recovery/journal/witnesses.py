@@ -5,15 +5,18 @@ their word is enough: it leaves a node at once. Outside the job it is not. A cor
 and a switched-off node hit other people's work, so each needs a second party:
 
 - the nodes' manager, which says that the job's owner has an allocation or pods on that node (`SCHEDULER`);
-- an alert about the node from an authenticated sender other than the job's owner (`ALERT`);
-- two subjects whose jobs blame the node (`SUBJECTS`);
+- the node's agent, which reports with the node's certificate that this job runs there, and under which user (`AGENT`). What the agent
+  itself saw of a fault arrives as its alert;
+- an alert about the node from an authenticated sender other than the job's owner, unless the rule is doubted (`ALERT`);
+- another subject whose job blames the node, too, and was there then (`SUBJECTS`): the manager or the agent has confirmed that. A second
+  token of the same person, and a tenant who never had anything on the node, say nothing about it;
 - a person, or a site that says that all its users are one party (`single_tenant`).
 
 An eviction and a requeue end processes, so only the manager's word about whose these are allows them: an alert says that a node is
 broken, and not whose pods are there. Source: the attack kept in tests/recovery/kubernetes/test_foreign_nodes.py.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 from types import MappingProxyType
 from typing import Final
@@ -37,6 +40,7 @@ class Witness(Enum):
     PERSON = "person"
     ALERT = "alert"
     SCHEDULER = "scheduler"
+    AGENT = "agent"
     SUBJECTS = "subjects"
     SINGLE_TENANT = "single_tenant"
 
@@ -47,6 +51,9 @@ class Witness(Enum):
 
 
 _ANY: Final = frozenset(Witness) - {Witness.LAUNCHER}
+PRESENCE: Final = frozenset({Witness.SCHEDULER, Witness.AGENT})
+"""Witnesses who say where a job runs, and not whether something is wrong with the node."""
+
 _OWN: Final = frozenset({Witness.SCHEDULER, Witness.SINGLE_TENANT})
 
 ENOUGH: Final[Mapping[OutsideAct, frozenset[Witness]]] = MappingProxyType(
@@ -65,9 +72,10 @@ IN_WORDS: Final[Mapping[Witness, str]] = MappingProxyType(
     {
         Witness.LAUNCHER: "the job's launchers alone",
         Witness.PERSON: "a person",
-        Witness.ALERT: "an alert about the node, by a sender other than the job's owner",
-        Witness.SCHEDULER: "Slurm or Kubernetes: the job's owner has an allocation or pods on the node",
-        Witness.SUBJECTS: "jobs of two subjects that blame the node",
+        Witness.ALERT: "an alert about the node, by a sender other than the job's owner, that is not doubted",
+        Witness.SCHEDULER: "Slurm or Kubernetes: the job's owner has an allocation or pods on the node, or had within ten minutes",
+        Witness.AGENT: "the node's agent, with the node's certificate: this job runs on the node",
+        Witness.SUBJECTS: "a job of another subject that blames the node, too, and was there by the word of Slurm, Kubernetes or the node's agent",
         Witness.SINGLE_TENANT: "`single_tenant = true`",
     }
 )
@@ -83,6 +91,23 @@ def strongest(act: OutsideAct, witnesses: Collection[Witness]) -> Witness:
     return next(
         (one for one in Witness if one in witnesses and one in ENOUGH[act]), Witness.LAUNCHER
     )
+
+
+def share_of(most: int, used: int, own: int) -> int:
+    """Return how much of a bound one subject may use in all: half, rounded up, of what the others have left.
+
+    ``used``: by all; ``own``: of that by the subject. No subject's launchers use up what others need, several of them leave something, too,
+    and together they never use more than ``most``: own < share implies used < most.
+    """
+    return -(-(most - used + own) // 2)
+
+
+def agreeing(owner: str, blames: Iterable[tuple[str, bool]]) -> bool:
+    """Return whether another subject than the owner blames the node and was there when it did.
+
+    ``blames``: of each the subject, and whether the nodes' manager or the node's agent has confirmed its presence then.
+    """
+    return any(was_there for subject, was_there in blames if subject not in ("", owner))
 
 
 def refuse(act: OutsideAct, node: str, owner: str, manager: str = "") -> str:

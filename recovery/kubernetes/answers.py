@@ -1,5 +1,6 @@
 """What Kubernetes tells of nodes and pods, read from its API objects. Pure and tolerant of missing fields."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -9,6 +10,10 @@ from recovery.slurm.managed_node import ManagedNode
 CORDON: Final = "rankmend.io/cordon"  # annotation of a node: our reason, with the request's mark
 JOB: Final = "rankmend.io/job"  # label of a pod: the job's name in rankmend
 SUBJECT: Final = "rankmend.io/subject"  # label of a namespace, set by the cluster's administrator: whose pods these are
+AUDIENCE: Final = "rankmend"  # of a launcher's projected token: for us, and for no API server
+_POD_NAME: Final = "authentication.kubernetes.io/pod-name"
+_POD_UID: Final = "authentication.kubernetes.io/pod-uid"
+_ACCOUNT: Final = re.compile(r"system:serviceaccount:([a-z0-9-]{1,63}):([a-z0-9.-]{1,253})")
 FIELD_MANAGER: Final = "rankmend"
 _OVER: Final = frozenset({"Succeeded", "Failed"})
 _MIRROR: Final = (
@@ -66,6 +71,39 @@ def read_node(
         is_used=is_used,
         made_unix_s=unix_s_of(str(metadata.get("creationTimestamp") or "")),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewedToken:
+    """What a TokenReview says of a projected token of a pod."""
+
+    pod: str  # namespace/name/uid; empty: it proves no pod
+    why_not: str = ""
+
+
+def read_review(told: Mapping[str, Any]) -> ReviewedToken:
+    """Return which pod a token belongs to, by the status of its TokenReview (authentication.k8s.io/v1).
+
+    The audience is checked here, too: a server that knows no audiences names none, and its word is about a token for itself.
+    """
+    status = told.get("status") or {}
+    if status.get("authenticated") is not True:
+        return ReviewedToken(
+            "", f"Kubernetes refuses it: {status.get('error') or 'not authenticated'!s:.200}"
+        )
+    if AUDIENCE not in (status.get("audiences") or ()):
+        return ReviewedToken("", f"it is not for the audience {AUDIENCE}")
+    user = status.get("user") or {}
+    account = _ACCOUNT.fullmatch(str(user.get("username", "")))
+    extra = user.get("extra") or {}
+    name, uid = (_only(extra.get(key)) for key in (_POD_NAME, _POD_UID))
+    if account is None or not name or not uid:
+        return ReviewedToken("", "it is bound to no pod")
+    return ReviewedToken(f"{account[1]}/{name}/{uid}")
+
+
+def _only(values: Any) -> str:
+    return str(values[0]) if isinstance(values, list) and len(values) == 1 else ""
 
 
 def _condition(conditions: Any, kind: str) -> str:

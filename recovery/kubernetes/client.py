@@ -21,12 +21,15 @@ from rankmend.kubernetes_api import (
     KubernetesUnknownError,
 )
 from recovery.kubernetes.answers import (
+    AUDIENCE,
     CORDON,
     JOB,
     SUBJECT,
     PodInKubernetes,
+    ReviewedToken,
     read_node,
     read_pod,
+    read_review,
 )
 from recovery.slurm.managed_node import ManagedNode
 from recovery.slurm.marks import mark_in
@@ -35,6 +38,7 @@ PAGE: Final = 500
 PODS_MAX: Final = 5_000  # of one question
 NODES_MAX: Final = 20_000
 NAMESPACES_MAX: Final = 100  # with pods on one node
+_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
 LIST_OVER: Final = 50  # nodes; more are found in the list of all, page by page
 
 
@@ -123,6 +127,14 @@ class KubernetesClient:
         found = {self.subject_of(one) for one in sorted(namespaces)[:NAMESPACES_MAX]}
         return frozenset(found - {""})
 
+    def has_pod(self, node: str, pods: Iterable[str]) -> bool:
+        """Return whether one of these pods (namespace/name/uid) lives on the node."""
+        found = (self.pod(reference) for reference in pods)
+        return any(
+            pod is not None and pod.node == node and not pod.is_over and not pod.is_of_node
+            for pod in found
+        )
+
     def subject_of(self, namespace: str) -> str:
         """Return whose pods a namespace has, by the label that only the cluster's administrators set; empty: it says nobody's."""
         try:
@@ -141,6 +153,12 @@ class KubernetesClient:
             return None
         pod = read_pod(told, _unix_s)
         return pod if pod.uid == uid else None
+
+    def review_token(self, token: str) -> ReviewedToken:
+        """Return which pod a projected token belongs to, by the API server's word."""
+        spec = {"token": token, "audiences": [AUDIENCE]}
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
+        return read_review(self._api.call("POST", _REVIEWS, body=body))
 
     def _is_used(self, node: str) -> bool:
         pods = self.pods_on(node, may_be_old=True)

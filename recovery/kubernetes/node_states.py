@@ -62,7 +62,7 @@ def read_state(told: Mapping[str, Any], unix_s: float) -> SeenNode:
 
 def _say(kind: str, condition: Mapping[str, Any]) -> str:
     status = condition.get("status")
-    name = kind if status == "True" else f"{kind} is {status or 'not told'}"
+    name = kind if status == "True" else f"{kind} is {status or 'not reported'}"
     why = condition.get("message") or condition.get("reason") or ""
     return _short(f"{name}: {why}" if why else name)
 

@@ -63,7 +63,7 @@ def _delete(work: Work, pod: str, seen: PodInKubernetes, facts: PodFacts) -> Mov
     name = pod.rpartition("/")[0]
     if not facts.may_delete:
         return MoveWait(
-            f"pod {name} is ending on {seen.node}, which Kubernetes does not hear (kubernetes.delete is off)"
+            f"pod {name} is ending on {seen.node}, with which Kubernetes has lost touch (kubernetes.delete is off)"
         )
     done = work.did(SlurmAct.DELETE_POD, pod)
     if not done:

@@ -12,6 +12,7 @@ from recovery.journal.slurm_records import (
     SlurmActs,
     SlurmOutcome,
 )
+from recovery.journal.witnesses import OutsideAct, Witness, allows
 from recovery.kubernetes.answers import SUBJECT, PodInKubernetes
 from recovery.kubernetes.client import KubernetesClient
 from recovery.kubernetes.limits import KubernetesLimits
@@ -101,18 +102,34 @@ class PodWork:
     def _pods_of(self, work: Work, node: str) -> list[PodInKubernetes] | MoveEnd:
         """Return the pods that are meant, or why none is touched."""
         job, owner = work.request.pods_of, work.request.subject
+        if work.request.pods:
+            # Their tokens have proved that they are the job's. One that is on another node by now is another matter.
+            named = [self._client.pod(one) for one in work.request.pods]
+            return [
+                pod
+                for pod in named
+                if pod is not None and pod.node == node and not pod.is_over and not pod.is_of_node
+            ]
         found = self._client.pods_on(node, job)
         # One of a DaemonSet would be back at once, and one of a file on the node never goes.
         pods = [one for one in found if not one.is_over and not one.is_of_node]
-        if owner:
-            spaces = {one.namespace for one in pods}
-            theirs = {one for one in spaces if self._client.subject_of(one) == owner}
-            if pods and not theirs:
-                return MoveEnd(SlurmOutcome.REFUSED, _say_foreign(spaces, owner))
-            pods = [one for one in pods if one.namespace in theirs]
+        spaces = {one.namespace for one in pods}
+        theirs = {
+            name for name in spaces if allows(OutsideAct.EVICT, {self._witness_of(name, owner)})
+        }
+        if pods and not theirs:
+            return MoveEnd(SlurmOutcome.REFUSED, _say_foreign(spaces, owner))
+        pods = [one for one in pods if one.namespace in theirs]
         if len(pods) > _PODS_MAX:
             return MoveEnd(SlurmOutcome.REFUSED, f"{len(pods)} pods of job {job} are on {node}")
         return pods
+
+    def _witness_of(self, namespace: str, owner: str) -> Witness:
+        """Return whose word says that the pods of a namespace are the owner's; without an owner all users are one party."""
+        if not owner:
+            return Witness.SINGLE_TENANT
+        is_theirs = self._client.subject_of(namespace) == owner
+        return Witness.SCHEDULER if is_theirs else Witness.LAUNCHER
 
     def _move_pod(self, work: Work, pod: str, node: ManagedNode, memory: Memory) -> str:
         """Return what the pod waits for."""

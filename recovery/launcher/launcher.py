@@ -302,7 +302,10 @@ class Launcher:
         if self._waiting is not None:
             now_s = self._clock.now_s()
             may_start = pace.is_calm(self._orders.newest, self._now(), now_s)
-            self._waiting.tick(self._keeper.guardian, may_start=may_start)
+            guardian = self._keeper.guardian
+            self._waiting.tick(guardian, may_start=may_start)
+            if may_start and self._waiting.has_ready_server:
+                self._store.move(self._waiting.store_fork(guardian))
 
     def close(self) -> bool:
         """Leave no process and no file behind; return whether no process is proved to be left."""
@@ -391,7 +394,7 @@ class Launcher:
         failure = self._store.poll()
         if failure is None:
             return
-        log.warning("%s; rank 0 hosts the store from the next attempt on", failure.text)
+        log.warning("%s", failure.text)
         attempt = self._attempt
         if attempt is None or attempt.number not in failure.attempts or attempt.has_ended:
             return
@@ -416,6 +419,7 @@ class Launcher:
                         "process %d does not die (state %s, in %s)", one.pid, one.letter, one.wchan
                     )
             case _ if event.attempt == STANDBY_ATTEMPT:
+                self._store.take_event(event)
                 if self._waiting is not None:
                     self._waiting.take_event(event)
             case _ if attempt is None or event.attempt != attempt.number:

@@ -62,7 +62,7 @@ class RankStarter:
 
     def start(self, order: Order, attempt: LaunchedAttempt, guardian: Guardian) -> None:
         """Start the ranks; on `LaunchError` the ranks started before it keep running."""
-        rendezvous = self._open_rendezvous(order)
+        rendezvous = self._open_rendezvous(order, guardian)
         if self._waiting is not None:
             files = [rank.files.imports for rank in attempt.ranks.values()]
             self._waiting.learn_from(path for path in files if path is not None)
@@ -93,11 +93,12 @@ class RankStarter:
         self._store.drop(attempt.number)
         self._runtime.remove_attempt(attempt.number)
 
-    def _open_rendezvous(self, order: Order) -> Rendezvous:
+    def _open_rendezvous(self, order: Order, guardian: Guardian) -> Rendezvous:
+        forked = None if self._waiting is None else self._waiting.store_fork(guardian)
         if order.rendezvous is None:
-            return self._store.open_attempt(order.attempt)
+            return self._store.open_attempt(order.attempt, forked=forked)
         if order.group_rank == 0:
-            return self._store.open_attempt(order.attempt, order.rendezvous.port)
+            return self._store.open_attempt(order.attempt, order.rendezvous.port, forked)
         return self._store.join_attempt(order.rendezvous)
 
     def _spawn(

@@ -118,6 +118,8 @@ class Reporter:
             domain_is_block=self._domain.is_block,
             copies=() if self._copies is None else self._copies.held(),
             copy_faults=() if self._copies is None else self._copies.faults(),
+            role=membership.role,
+            passed_preflight=membership.passed_preflight,
             can_probe=self._probe is not None,
             probe=None if self._probe is None else self._probe.told,
             launcher_started_s=self._launched_at_s,

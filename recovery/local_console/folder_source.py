@@ -4,22 +4,25 @@ It reads, and never writes. Whoever may read the folder may see all of it.
 """
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from stat import S_ISREG
 from typing import Final, NoReturn, TypeVar
 
 from rankmend.clock import read_boot_id
 from rankmend.errors import RankmendError
 from recovery.api import wire
 from recovery.console.acts import AskedAct, command_of
-from recovery.console.source import JobRecords, PageError, PastJob, Viewer
+from recovery.console.source import JobRecords, PageError, PastJob, RankTail, Viewer
 from recovery.goodput.job_time import JobTime
 from recovery.goodput.time_window import read_job_time
 from recovery.job.rank_picture import RankState
 from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.heartbeat import read_heartbeat
-from recovery.journal.job_folder import is_held
+from recovery.journal.incident_records import IncidentOpened
+from recovery.journal.job_folder import is_held, list_folders
 from recovery.journal.job_records import OutcomeKind
 from recovery.journal.ledger import Moment
 from recovery.journal.records import Entry
@@ -30,10 +33,10 @@ from recovery.report.overview import (
     StoredJobView,
     StoredRankView,
     find_story,
-    list_folders,
     name_of,
     read_entries,
     view_job,
+    view_losses,
 )
 from recovery.views.incident_view import view_incidents
 from recovery.views.plan_view import view_plan
@@ -41,6 +44,9 @@ from recovery.views.plan_view import view_plan
 _INCIDENTS: Final = 200
 _JOBS_MAX: Final = 100  # the newest: each look reads their journals
 _ENDED: Final = frozenset(kind.value for kind in OutcomeKind)
+_TAIL_RANKS_MAX: Final = 4  # whose output an incident's page shows
+_TAIL_LINES_MAX: Final = 40
+_TAIL_BYTES_MAX: Final = 16 * 1024  # of one stream
 _LOOK_S: Final = 0.5  # between two looks at the files' times
 _STANDS_S_MIN: Final = 10.0  # as recovery.job.rank_picture
 _STANDS_STEPS: Final = 10.0
@@ -53,8 +59,15 @@ class FolderSource:
 
     is_controller = False
 
-    def __init__(self, state: Path, own_node: str = "") -> None:
+    def __init__(
+        self,
+        state: Path,
+        own_node: str = "",
+        watched: Callable[[], Sequence[wire.WatchedView]] = lambda: (),
+    ) -> None:
+        """``watched``: looks at this machine's jobs of other launchers."""
         self._state = state
+        self._watched = watched
         self.title = f"state folder {state}"
         self.own_node = own_node
         self._revision = ("", -_LOOK_S)
@@ -106,7 +119,8 @@ class FolderSource:
         def read() -> wire.RankMap:
             view = self._view_of(job_id)
             nodes = {rank: node.node for node in _nodes_of(view) for rank in node.ranks}
-            return _rank_map(view, nodes)
+            losses = view_losses(Path(view.state_dir), time.monotonic)
+            return _rank_map(view, nodes, losses)
 
         return await self._read(read)
 
@@ -144,7 +158,7 @@ class FolderSource:
 
     async def watched(self, viewer: Viewer) -> list[wire.WatchedView]:
         del viewer
-        return []
+        return list(await self._read(self._watched))
 
     async def slurm(self, viewer: Viewer) -> wire.SlurmView | None:
         del viewer
@@ -184,6 +198,10 @@ class FolderSource:
         del viewer
         return await self._read(lambda: read_readings(self._records(incident)[0], incident))
 
+    async def tails(self, viewer: Viewer, incident: str) -> Sequence[RankTail]:
+        del viewer
+        return await self._read(lambda: read_tails(*self._records(incident), incident))
+
     def _folder_of(self, job_id: str) -> Path | None:
         return next((one for one in self._folders() if _job_id(one) == job_id), None)
 
@@ -221,6 +239,41 @@ class FolderSource:
         raise PageError(f"this console only reads; type: {command}", 403)
 
 
+def read_tails(folder: Path, records: JobRecords, incident: str) -> tuple[RankTail, ...]:
+    """Return the newest lines of an incident's failed ranks, from the evidence that the launcher saved in the job's folder."""
+    opened = next(
+        (
+            entry.record
+            for entry in records.entries
+            if isinstance(entry.record, IncidentOpened) and entry.record.incident_id == incident
+        ),
+        None,
+    )
+    if opened is None:
+        return ()
+    saved = folder / "incidents" / incident / f"attempt-{opened.failure.attempt}"
+    found = []
+    for rank in opened.failure.finding.ranks[:_TAIL_RANKS_MAX]:
+        for stream in ("stderr", "stdout"):
+            path = saved / f"{stream}-rank-{rank}.txt"
+            lines = _last_lines(path)
+            if lines:
+                found.append(RankTail(rank, stream, str(path), lines))
+    return tuple(found)
+
+
+def _last_lines(path: Path) -> tuple[str, ...]:
+    try:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            if not S_ISREG(os.fstat(file.fileno()).st_mode):
+                return ()
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES_MAX))
+            text = file.read(_TAIL_BYTES_MAX).decode("utf-8", "replace")
+    except OSError:
+        return ()
+    return tuple(text.splitlines()[-_TAIL_LINES_MAX:])
+
+
 def _nodes_of(view: StoredJobView) -> list[wire.NodeView]:
     ledger = fold_all(_quietly(Path(view.state_dir)))
     # The launcher of a job on one machine is the only one to be heard, and its file says when it was last alive.
@@ -241,7 +294,9 @@ def _nodes_of(view: StoredJobView) -> list[wire.NodeView]:
     ]
 
 
-def _rank_map(view: StoredJobView, nodes: dict[int, str]) -> wire.RankMap:
+def _rank_map(
+    view: StoredJobView, nodes: dict[int, str], losses: list[tuple[int, float]]
+) -> wire.RankMap:
     ranks = sorted(view.ranks, key=lambda one: one.rank)
     times = sorted(one.step_seconds for one in ranks if one.step_seconds is not None)
     step_s = times[len(times) // 2] if times else None
@@ -261,6 +316,7 @@ def _rank_map(view: StoredJobView, nodes: dict[int, str]) -> wire.RankMap:
         states=[_state_of(one, limit_s).value for one in ranks],
         # Progress files tell how long a step took, and not how much of that was a rank's own work.
         factors=[None] * len(ranks),
+        losses=losses,
     )
 
 

@@ -4,7 +4,7 @@ import asyncio
 import getpass
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from aiohttp import web
@@ -13,25 +13,33 @@ from rankmend.clock import Clock, SystemClock
 from rankmend.errors import ConfigError
 from rankmend.listening import hide_versions
 from rankmend.node import node_name
+from recovery.api import wire
 from recovery.console.rendering import environment
 from recovery.console.site import ConsoleSite
 from recovery.local_console.folder_source import FolderSource
 from recovery.local_console.local_door import LocalDoor
 
 
-def serve(state: Path, port: int, told: Callable[[str], None]) -> None:
-    """Serve until SIGINT or SIGTERM; ``told`` gets each address that opens it once."""
+def serve(
+    state: Path,
+    port: int,
+    told: Callable[[str], None],
+    watched: Callable[[], Sequence[wire.WatchedView]] = lambda: (),
+) -> None:
+    """Serve until SIGINT or SIGTERM; ``told`` gets each address that opens it once, ``watched`` looks at jobs of other launchers."""
     environment()  # a missing Jinja2 is said before anything else
-    asyncio.run(_serve(state, port, told, SystemClock()))
+    asyncio.run(_serve(FolderSource(state, node_name(), watched), port, told, SystemClock()))
 
 
-async def _serve(state: Path, port: int, told: Callable[[str], None], clock: Clock) -> None:
+async def _serve(
+    source: FolderSource, port: int, told: Callable[[str], None], clock: Clock
+) -> None:
     listener = _listen(port)
     door = LocalDoor(
         clock, lambda secret: told(f"http://127.0.0.1:{door.port}/open/{secret}"), getpass.getuser()
     )
     door.port = int(listener.getsockname()[1])
-    site = ConsoleSite(FolderSource(state, node_name()), door, clock)
+    site = ConsoleSite(source, door, clock)
     hide_versions()
     app = web.Application(client_max_size=0)
     app.router.add_get("/open/{secret}", site.serve(door.open))

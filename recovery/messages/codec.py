@@ -88,6 +88,8 @@ def decode_report(body: bytes) -> Report:
     if report.peer_endpoint is not None:
         _refuse_number("report", "peer_endpoint.port", report.peer_endpoint.port, 0, PORT_MAX)
     _refuse_number("report", "revision", report.revision, 0)
+    if report.line_printed is not None:
+        _refuse_number("report", "line_printed", report.line_printed, 0)
     if len(body) > CHECKED_BYTES_MIN:
         _refuse_long(report)
     _refuse_number("report", "epoch", report.epoch, 0)
@@ -136,7 +138,7 @@ def _refuse_impossible_rank(rank: RankReport) -> None:
         if said.cause not in SAID:
             raise MessageError(
                 f"report: words of rank {rank.rank} have the cause {said.cause.value!r}, "
-                f"which no error tells"
+                f"which no error has"
             )
 
 
@@ -233,7 +235,7 @@ def _refuse_impossible_numbers(rank: RankReport) -> None:
     count = len(rank.numbers)
     if count > 2 * NUMBERS_MAX:
         raise MessageError(
-            f"report: rank {rank.rank} tells numbers of {count} steps, at most {2 * NUMBERS_MAX}"
+            f"report: rank {rank.rank} reports numbers of {count} steps, at most {2 * NUMBERS_MAX}"
         )
     for told in rank.numbers:
         _refuse_number("report", "ranks.numbers.number", told.number, 1)
@@ -394,6 +396,7 @@ def _texts_in(report: Report) -> Iterator[str]:
         yield report.put_back.path
     if report.collected is not None:
         yield from (report.collected.folder, *report.collected.notes)
+        yield report.collected.output_says
 
 
 def _checkpoints_in(report: Report) -> tuple[FoundCheckpoint, ...]:

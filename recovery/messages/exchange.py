@@ -254,6 +254,7 @@ class Collected:
     took_s: float
     notes: tuple[str, ...]  # what is missing and why; at most 32
     ranks: tuple[RankEvidence, ...] = ()  # in the first reports only
+    output_says: str = ""  # what the ranks' output says, where none has an error that is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -447,6 +448,7 @@ class Claim:
     rendezvous: Endpoint | None = None  # where its ranks met
     peers: tuple[Peer, ...] = ()
     snapshot: SnapshotPoint | None = None  # what the attempt restored from memory
+    group_sizes: tuple[int, ...] = ()  # as in the order
 
 
 KIND_MAX: Final = 128  # characters of a name in `NodeKinds`
@@ -516,8 +518,22 @@ class Report(QuickStruct, frozen=True):
     domain_is_block: bool = False  # ``domain`` is a block of Slurm's topology/block, no switch
     copies: tuple[HeldSnapshot, ...] = ()  # whole copies of other nodes' snapshots
     copy_faults: tuple[CopyFaultTold, ...] = ()  # of the newest request, until they are made good
+    role: str = ""  # --role of its ranks; empty: "default"
     can_probe: bool = False  # this launcher takes part in tests of the network if it is asked to
+    passed_preflight: bool = (
+        False  # this node, at the launcher's start; false: or it was not checked
+    )
     probe: ProbeTold | None = None  # its part in the newest one
+    # Number of the newest LauncherLine that this launcher has printed; None: it prints none (--quiet, or an older version).
+    line_printed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LauncherLine:
+    """What the launchers of a job print of one journal record."""
+
+    number: int  # of the record
+    text: str  # may have several lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -562,6 +578,11 @@ class Order:
         int, ...
     ] = ()  # ranks of this node that get SIGCONT if a signal has stopped them
     continue_number: int = 0  # number of the record that asks for it: once for each; 0: none does
+    spare_count: int = 0  # nodes of the job that wait while this attempt runs; for people
+    group_sizes: tuple[int, ...] = ()  # ranks of each node by group rank; empty: all have as many
+    # The first of this node's ranks among those of its role, and how many these are. 0: the job has one role.
+    role_rank: int = 0
+    role_world_size: int = 0
 
 
 ORDER_ENVIRONMENT: Final = frozenset(

@@ -11,7 +11,7 @@ from detectors.finding import Evidence, Finding, Kind, Severity
 
 def trains(finding: Finding) -> bool:
     """Return whether the finding is about ranks that keep training."""
-    return finding.kind in (Kind.RANK_SLOW, Kind.NUMBERS_WRONG) or finding.is_persons
+    return finding.kind in (Kind.RANK_SLOW, Kind.NUMBERS_WRONG) or finding.is_planned
 
 
 class NameMatch(Enum):

@@ -47,7 +47,7 @@ def daily_record(
     lost = hours(sum(one.gpu_s_lost for _at_s, one in ended))
     summary = (
         f"last 24 h: {len(alone)} recovered without a person, {len(ended) - len(alone)} with a message; "
-        f"{lost} GPU-hours lost"
+        f"{lost} rank-hours lost"
     )
     if held:
         summary += f"; nodes that wait for repair: {len(held)}"
@@ -72,5 +72,5 @@ def _line(at_unix_s: float, told: CauseTold) -> str:
     jobs = ", ".join(told.jobs[:4]) or told.node or "cluster"
     return (
         f"{moment(told.since_unix_s)}: {jobs}: {told.what}; over at {moment(at_unix_s)}: {told.end}; "
-        f"{hours(told.gpu_s_lost)} GPU-hours lost ({told.cause_id})"
+        f"{hours(told.gpu_s_lost)} rank-hours lost ({told.cause_id})"
     )

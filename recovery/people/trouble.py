@@ -48,6 +48,7 @@ STAGES: Final = tuple(Stage)
 _STAGE_OF: Final = {
     NoticeKind.PLAN_WAITS: Stage.WAITS,
     NoticeKind.GONE_UNPROVED: Stage.WAITS,
+    NoticeKind.JOB_ORPHANED: Stage.WAITS,
     NoticeKind.INCIDENT_ESCALATED: Stage.GIVEN_UP,
 }
 
@@ -195,6 +196,7 @@ def _key_of(notice: Notice) -> str:
     keys = {
         NoticeKind.RANK_SLOW: f"slow-{job}-{notice.node or notice.rank}",
         NoticeKind.RANK_HUNG: f"hung-{job}",
+        NoticeKind.JOB_ORPHANED: f"orphaned-{job}",
         NoticeKind.BUDGET_SPENT: f"budget-{job or 'cluster'}",
         NoticeKind.NODE_QUARANTINED: f"held-{notice.node}",
         NoticeKind.QUARANTINE_REFUSED: f"unheld-{notice.node}",
@@ -204,7 +206,12 @@ def _key_of(notice: Notice) -> str:
 
 def _of_notice(notice: Notice, key: str, now_unix_s: float) -> PresentTrouble:
     since = now_unix_s if notice.since_unix_s is None else notice.since_unix_s
-    is_watched = notice.kind in (NoticeKind.RANK_SLOW, NoticeKind.RANK_HUNG)
+    # Known again only after agents or launchers have spoken.
+    is_watched = notice.kind in (
+        NoticeKind.RANK_SLOW,
+        NoticeKind.RANK_HUNG,
+        NoticeKind.JOB_ORPHANED,
+    )
     return PresentTrouble(
         key=key,
         kind=notice.kind.value,

@@ -50,7 +50,7 @@ def annotations_of(cause: OpenCause) -> dict[str, str]:
 
 def annotations_of_end(told: CauseTold) -> dict[str, str]:
     """Return the texts with which the message of a cause is closed."""
-    lost = f"; {hours(told.gpu_s_lost)} GPU-hours lost" if told.gpu_s_lost >= 1 else ""
+    lost = f"; {hours(told.gpu_s_lost)} rank-hours lost" if told.gpu_s_lost >= 1 else ""
     command = f"rankmend why {told.incident_ids[0]}" if told.incident_ids else "rankmend status"
     texts = {
         "summary": _cut(f"{_subject(told)}: over: {_line(told.end)}{lost}"),
@@ -70,7 +70,7 @@ def annotations_of_end(told: CauseTold) -> dict[str, str]:
 
 def summary_of(told: CauseTold, need: str) -> str:
     """Return one line for a lock screen: whom it hurts, what it needs, what it costs, what it is."""
-    idle = f"{counted(told.gpus_idle, 'GPU')} idle" if told.gpus_idle else ""
+    idle = f"{counted(told.gpus_idle, 'rank')} idle" if told.gpus_idle else ""
     what = _line(told.what)
     if len(told.job_ids) > 1 and told.is_loss and len(told.nodes) > 1:
         what = f"lost {names_in_words(told.nodes, 3)}"
@@ -86,7 +86,7 @@ def moment(unix_s: float) -> str:
 
 
 def hours(gpu_s: float) -> str:
-    """Return GPU-hours with three significant digits."""
+    """Return hours of ranks with three significant digits."""
     return figure(gpu_s / _GPU_HOUR_S)
 
 

@@ -19,6 +19,8 @@ from rankmend.printable import printable
 SAMPLES_MAX: Final = 2_000  # a GPU has about 40 of them, a NIC port 10
 KEPT_CHARACTERS_MAX: Final = 256 * 1024  # of all names, labels and values of one reading
 _LINE_CHARACTERS_MAX: Final = 2_000
+_LINE_LABELS_MAX: Final = 16  # the agent's own have 9 at most; the parser takes 15 us for each
+_LINE_ESCAPES_MAX: Final = 64  # in its labels; the parser looks back from each quote
 _READ_CHARACTERS_MAX: Final = (
     512 * 1024
 )  # of the lines of one page: two seconds at the worst, 0.1 s of a real one
@@ -113,7 +115,9 @@ def pick_samples(page: bytes, node: str) -> tuple[tuple[Sample, ...], bool]:
     known = []
     left = _READ_CHARACTERS_MAX
     for line in lines[:SAMPLES_MAX]:
-        if len(line) <= min(_LINE_CHARACTERS_MAX, left):
+        is_short = len(line) <= min(_LINE_CHARACTERS_MAX, left)
+        is_plain = line.count("=") <= _LINE_LABELS_MAX and line.count("\\") <= _LINE_ESCAPES_MAX
+        if is_short and is_plain:
             known.append(line)
             left -= len(line)
     is_cut = is_cut or len(known) < len(lines)

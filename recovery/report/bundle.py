@@ -22,12 +22,14 @@ from typing import Any, Final
 import msgspec
 
 from detectors.formats.plain_pickle import load_plain, refuse_endless
+from detectors.job_log.verdict import log_page
 from rankmend.errors import ConfigError, RankmendError, SourceError
 from rankmend.files import replacing
 from recovery.journal.incident_records import IncidentOpened
 from recovery.journal.job_folder import read_json
 from recovery.journal.narrator import details, narrate
 from recovery.journal.records import Entry, kind_of
+from recovery.launcher.evidence.output_verdict import judge_saved
 from recovery.launcher.evidence.surroundings import read_agent_findings
 from recovery.report.own_secrets import find_secrets
 from recovery.report.scrub import Scrubber, shown_environment
@@ -162,6 +164,8 @@ def _sources(
         lambda: _json({name: shown_environment(one, scrubber) for name, one in told.items()}),
     )
     yield value("agent-findings.json", lambda: _parse_json(read_agent_findings()))
+    for attempt in sorted((folder / "incidents" / incident_id).glob("attempt-*")):
+        yield value(f"log-verdict-{attempt.name}.json", lambda at=attempt: _log_verdict(folder, at))  # type: ignore[misc]
     for path in sorted((folder / "incidents" / incident_id).rglob("*")):
         if path.is_symlink() or not path.is_file():
             continue
@@ -170,6 +174,13 @@ def _sources(
             yield value(f"{name[:-4]}.json", lambda path=path: _load_dump(path))  # type: ignore[misc]
         else:
             yield text(name, lambda path=path: _read(path).decode("utf-8", "replace"))  # type: ignore[misc]
+
+
+def _log_verdict(folder: Path, attempt: Path) -> object:
+    """Return what the ranks' output says, as `rankmend diagnose log --json` prints it."""
+    number = attempt.name.removeprefix("attempt-")
+    verdict = judge_saved(attempt, folder, int(number) if number.isdecimal() else 0)
+    return {"decision": "unknown"} if verdict is None else log_page(verdict, ())
 
 
 def _load_dump(path: Path) -> Any:

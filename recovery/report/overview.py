@@ -4,12 +4,12 @@ Works while a launcher is at work and when none is left: the journal alone tells
 progress files tell where the ranks stand now.
 """
 
+import math
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from stat import S_ISREG
 
 import msgspec
 
@@ -23,7 +23,7 @@ from recovery.goodput.job_time import StepsTime
 from recovery.journal.attempt_records import AttemptStarted
 from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.hidden_seen import hidden_communication, hidden_io
-from recovery.journal.job_folder import is_held, read_json
+from recovery.journal.job_folder import is_held, list_folders, read_json, read_quietly
 from recovery.journal.job_records import JobEnded, JobOpened, LauncherStarted
 from recovery.journal.ledger import Ledger
 from recovery.journal.records import Entry
@@ -72,55 +72,10 @@ class StoredJobView(wire.JobView):
     replicas: tuple[str, ...] = ()  # that differ in the newest attempt, in words, newest last
 
 
-def list_folders(state: Path) -> list[Path]:
-    """Return the state folders of all jobs, newest first; those that this node hosts included.
+class LocalWatchedView(wire.WatchedView):
+    """One job of another launcher, with its ranks on this machine."""
 
-    One that this user may not open is among them: whoever shows it says so.
-    """
-    return _list(state, ("jobs/*", "hosts/*/*/jobs/*"))
-
-
-def _list(state: Path, patterns: Sequence[str]) -> list[Path]:
-    try:
-        found = [path for pattern in patterns for path in state.glob(pattern)]
-        folders = [path for path in found if _may_hold_job(path)]
-        return sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True)
-    except OSError:
-        return []
-
-
-def _may_hold_job(folder: Path) -> bool:
-    try:
-        return S_ISREG((folder / "job.json").stat().st_mode)
-    except PermissionError:
-        return True
-    except OSError:
-        return False
-
-
-def find_jobs(state: Path, wanted: str | None) -> list[Path]:
-    """Return the folders of the jobs whose name, UUID or folder begins with ``wanted``."""
-    return _named(list_folders(state), wanted)
-
-
-def find_launchers(state: Path, wanted: str | None) -> list[Path]:
-    """Return the folders in which launchers of these jobs tell what they run here, newest first.
-
-    A launcher of a job of several nodes has one of its own, without the job's journal.
-    """
-    return _named(_list(state, ("jobs/*", "nodes/*/jobs/*")), wanted)
-
-
-def _named(folders: list[Path], wanted: str | None) -> list[Path]:
-    if wanted is None:
-        return folders
-    found = []
-    for folder in folders:
-        job = _quietly_read(folder / "job.json")  # a damaged one hides no other job
-        names = (str(job.get("name", "")), str(job.get("job_id", "")), folder.name)
-        if any(name.startswith(wanted) for name in names):
-            found.append(folder)
-    return found
+    ranks: tuple[StoredRankView, ...] = ()
 
 
 def view_job(
@@ -141,7 +96,8 @@ def view_job(
     except (JournalError, ConfigError, LaunchError) as error:
         problem = str(error)
     held = is_held(folder)
-    run = _quietly_read(folder / "run.json") if held else {}
+    start = read_quietly(folder / "run.json")
+    run = start if held else {}
     runtime = Path(path) if isinstance(path := run.get("runtime"), str) else None
     ranks = () if runtime is None else tuple(view_ranks(runtime, read_clock))
     view = view_ledger(
@@ -157,6 +113,11 @@ def view_job(
         else _view_snapshots(runtime, ranks, ledger, read_clock()),
     )
     view.nccl = _view_nccl(ranks, ledger)
+    if view.highest_step is not None:  # its steps compare between attempts
+        view.highest_step = max([view.highest_step, *(one.step or 0 for one in ranks)])
+    view.began_unix_s = entries[0].unix_s if entries else None
+    view.lasted_s = _lasted_s(entries, now_unix_s if held else None)
+    view.script = script if isinstance(script := start.get("script"), str) else ""
     return StoredJobView(
         **msgspec.structs.asdict(view),
         state_dir=str(folder),
@@ -172,6 +133,14 @@ def view_job(
             if one.attempt == ledger.attempt
         )[-_NUMBERS_SHOWN_MAX:],
     )
+
+
+def _lasted_s(entries: Sequence[Entry], now_unix_s: float | None) -> float | None:
+    """Return the time from the first record until now, or to the last record where no launcher runs the job."""
+    if not entries:
+        return None
+    until_unix_s = entries[-1].unix_s if now_unix_s is None else now_unix_s
+    return max(0.0, until_unix_s - entries[0].unix_s)
 
 
 def _view_nccl(ranks: Sequence[StoredRankView], ledger: Ledger) -> list[wire.NcclShare]:
@@ -220,7 +189,7 @@ def slow_ranks(entries: tuple[Entry, ...]) -> list[str]:
 
 def view_ranks(runtime: Path, read_clock: Callable[[], float]) -> Iterator[StoredRankView]:
     """Return the ranks that a launcher runs now, by the files in its runtime folder."""
-    told = _quietly_read(runtime / "ranks.json")
+    told = read_quietly(runtime / "ranks.json")
     attempt, ranks = told.get("attempt"), told.get("ranks")
     if not isinstance(attempt, int) or not isinstance(ranks, list):
         return
@@ -241,9 +210,46 @@ def view_ranks(runtime: Path, read_clock: Callable[[], float]) -> Iterator[Store
         )
 
 
+def view_losses(folder: Path, read_clock: Callable[[], float]) -> list[tuple[int, float]]:
+    """Return the newest steps and losses of the lowest rank on this machine that reports any: as many as its progress file holds."""
+    runtime = read_quietly(folder / "run.json").get("runtime")
+    if not isinstance(runtime, str):
+        return []
+    told = read_quietly(Path(runtime) / "ranks.json")
+    attempt, ranks = told.get("attempt"), told.get("ranks")
+    if not isinstance(attempt, int) or not isinstance(ranks, list):
+        return []
+    numbers = [one.get("rank") for one in ranks if isinstance(one, dict)]
+    for rank in sorted(number for number in numbers if isinstance(number, int)):
+        path = Path(runtime) / f"attempt-{attempt}" / f"rank-{rank}.progress"
+        if found := _losses_in(path, read_clock):
+            return found
+    return []
+
+
+def _losses_in(path: Path, read_clock: Callable[[], float]) -> list[tuple[int, float]]:
+    try:
+        reader = progress.ProgressReader(
+            progress.open_owned(path, path.parent.stat().st_uid), str(path)
+        )
+    except (SourceError, OSError):
+        return []
+    try:
+        numbers = reader.read(read_clock(), numbers_after=0).numbers
+    except SourceError:
+        return []
+    finally:
+        reader.close()
+    return [
+        (one.step, one.loss)
+        for one in (numbers.records if numbers is not None else ())
+        if one.loss is not None and math.isfinite(one.loss)
+    ]
+
+
 def view_paces(folder: Path, read_clock: Callable[[], float]) -> tuple[RankPace, ...]:
     """Return the step times of the ranks that a held job runs on this machine."""
-    runtime = _quietly_read(folder / "run.json").get("runtime")
+    runtime = read_quietly(folder / "run.json").get("runtime")
     if not isinstance(runtime, str):
         return ()
     return tuple(
@@ -274,18 +280,39 @@ def _view_rank(
         return StoredRankView(rank, local_rank, pid, problem=str(error))
     finally:
         reader.close()
+    return view_progress(rank, local_rank, told.pid or pid, told, now_s)
+
+
+def view_progress(
+    rank: int, local_rank: int, pid: int, told: progress.RankProgress, now_s: float
+) -> StoredRankView:
+    """Return what a rank's progress file tells of it; ``pid``: of its process as this machine numbers it."""
     return StoredRankView(
         rank=rank,
         local_rank=local_rank,
-        pid=told.pid or pid,
+        pid=pid or told.pid,
         step=told.last.step if told.last else None,
         step_seconds=_median_step_seconds(told.records),
         step_age_s=max(0.0, now_s - told.last.ended_at_s) if told.last else None,
-        section=told.section.name.lower() if told.pid else None,
+        section=doing_of(told),
         kept=kept_of(told.snapshots),
         anatomy=_anatomy(told) if told.sections_entered else None,
         nccl=told.nccl,
     )
+
+
+def doing_of(told: progress.RankProgress) -> str | None:
+    """Return the section that a rank is in; "training" where its script marks none, and "-" between two sections.
+
+    None: it has not made a step yet, or nothing reports any.
+    """
+    if not told.pid:
+        return None
+    if told.section is not progress.Section.IDLE:
+        return told.section.name.lower()
+    if told.last is None:
+        return None
+    return "-" if told.sections_entered else "training"
 
 
 def _anatomy(told: progress.RankProgress) -> StepAnatomy | None:
@@ -326,17 +353,15 @@ def _state(ledger: Ledger, *, is_held: bool) -> str:
     return state_of(ledger)
 
 
-def _quietly_read(path: Path) -> dict[str, object]:
-    try:
-        return read_json(path) or {}
-    except RankmendError:
-        return {}
-
-
 def name_of(folder: Path, entries: tuple[Entry, ...]) -> str:
     """Return the job's name as its journal has it, else its folder's."""
     opened = (one.record.name for one in entries if isinstance(one.record, JobOpened))
     return next(opened, folder.name)
+
+
+def id_of(folder: Path) -> str:
+    """Return the job's UUID; empty where its file can't be read."""
+    return str(read_quietly(folder / "job.json").get("job_id") or "")
 
 
 def read_entries(folder: Path) -> tuple[Entry, ...]:

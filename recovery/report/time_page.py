@@ -18,6 +18,7 @@ from recovery.goodput.time_words import (
     anatomy_lines,
     figure,
     gpu_hours,
+    hours_name,
     in_words,
     moment,
     share,
@@ -88,6 +89,7 @@ def render_page(
     page: str = environment.get_template(TEMPLATE).render(
         jobs=jobs,
         by_name=_by_name(reports),
+        hours_name=hours_name(report.time for report in reports),
         total=total,
         made_unix_s=made_unix_s,
         version=version,

@@ -15,6 +15,7 @@ from rankmend.errors import ConfigError, JobHeldError, LaunchError
 from rankmend.printable import printable, printable_lines
 from recovery.checkpoints.background import CheckpointWatch
 from recovery.checkpoints.finder import CheckpointFinder
+from recovery.checkpoints.idle_reads import IdleReads
 from recovery.checkpoints.manifests import Manifests
 from recovery.checkpoints.model import CheckpointSettings
 from recovery.checkpoints.names import refuse_url
@@ -202,20 +203,28 @@ def make_store(
     ports: PortRange | int,
     address: str,
     bind_address: str,
+    imports_torch: bool | None = None,
 ) -> tuple[RendezvousStore, bool]:
     """Host the ranks' rendezvous if they run PyTorch, else leave it to rank 0.
 
+    ``imports_torch``: what an earlier run has told of this script; None: not known, so the process starts now,
+    beside the ranks' imports. Where the fork server is about to have torch, the first attempt has it forked.
     Also return whether that PyTorch is an old one, whose flight recorder is off by default.
     """
     store = RendezvousStore(ports, clock, address=address, bind_address=bind_address)
-    if options.store == "ranks" or (options.store == "auto" and not may_use_torch(command)):
+    is_auto = options.store == "auto"
+    if options.store == "ranks" or (is_auto and not may_use_torch(command)):
         return store, False
     python = command.interpreter.path if command.interpreter else sys.executable
     is_old = False
     try:
         torch = probe_torch(python, environment)
         is_old = torch is not None and torch.is_old
-        if torch is not None and (torch.can_host or options.store == "launcher"):
+        if torch is not None and is_auto and imports_torch is False:
+            pass  # no rank would come
+        elif torch is not None and is_auto and torch.can_host and imports_torch:
+            store.prepare(python, environment, torch)
+        elif torch is not None and (torch.can_host or options.store == "launcher"):
             store.start(python, environment, torch)
         elif options.store == "launcher":
             raise LaunchError(f"--store launcher: {python} has no torch")
@@ -295,6 +304,7 @@ def make_fork_server(
         clock,
         node,
         kept=kept,
+        say=None if options.quiet else say,
     )
 
 
@@ -349,7 +359,9 @@ def make_watch(
     folder = options.checkpoint_dir.absolute()
     manifests = Manifests(folder, is_writer=True)
     written = WrittenFiles(str(folder), job_id, node)
-    finder = CheckpointFinder(folder, settings, clock, manifests, say, lambda: written.paths)
+    finder = CheckpointFinder(
+        *(folder, settings, clock, manifests, say, lambda: written.paths), IdleReads(clock)
+    )
     return CheckpointWatch(finder, clock, written)
 
 

@@ -8,8 +8,9 @@ import logging
 import os
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -19,7 +20,7 @@ from rankmend.errors import ConfigError, JobHeldError
 from rankmend.node import node_name
 from rankmend.printable import printable
 from recovery.api.contact import check_url, is_loopback
-from recovery.api.launcher_client import LauncherClient
+from recovery.api.launcher_client import LauncherClient, read_pod_token
 from recovery.api.parallel_sizes import to_wire
 from recovery.api.wire import (
     NAME_PATTERN,
@@ -59,13 +60,16 @@ from recovery.run.node_launcher import (
 from recovery.run.options import (
     RunOptions,
     command_line,
+    count_nodes,
     grace_s,
+    last_call_s,
     make_layout,
-    node_range,
     stop_signals,
+    title_of,
 )
 from recovery.run.remote_link import RemoteLink
 from recovery.run.route import route_address
+from recovery.run.slurm.step import read_step
 from recovery.snapshots.copies.copier import NO_LIMIT_BYTES_PER_S, CopierProcess
 from recovery.snapshots.copies.copy_messages import StartCopier
 
@@ -82,6 +86,18 @@ _ATTRIBUTES: Final = (
 )
 
 
+POD_TOKEN_FILE: Final = Path("/var/run/secrets/rankmend/token")
+"""Where the examples mount the projected token of a launcher's pod: docs/use/kubernetes.md."""
+
+
+def _pod_token_file(options: RunOptions) -> Path | None:
+    """Return the file with this pod's token; raise ConfigError where one is named that can't be used."""
+    if options.pod_token_file is None:
+        return POD_TOKEN_FILE if POD_TOKEN_FILE.is_file() else None
+    read_pod_token(options.pod_token_file)
+    return options.pod_token_file
+
+
 def run_with_service(options: RunOptions, environment: Mapping[str, str]) -> int:
     """Run this node's part of a job that a `rankmend controller` manages."""
     begin_logging()
@@ -89,9 +105,9 @@ def run_with_service(options: RunOptions, environment: Mapping[str, str]) -> int
     named = (url.strip() for url in options.controller.split(","))
     urls = [check_url(url, has_token=True) for url in named if url]
     client = LauncherClient(urls, token_file=options.token_file, ca_file=options.ca_file)
-    key = key_at_service(
-        options.job, options.rdzv_id, environment, options.checkpoint_dir, command_line(options)
-    )
+    client.pod_token_file = _pod_token_file(options)
+    chosen = (options.job, options.rdzv_id, environment, options.checkpoint_dir)
+    key = key_at_service(*chosen, command_line(options), title_of(options))
     if key.is_anonymous:
         raise ConfigError(
             "the launchers of a job find each other by its name: give --job or --rdzv-id, or "
@@ -125,6 +141,10 @@ def _policy_overrides(options: RunOptions) -> dict[str, float]:
     }
     if options.max_restarts is not None:
         changed["restarts_max"] = float(options.max_restarts)
+    if (wait_s := last_call_s(options)) is not None:
+        changed["join_wait_s"] = wait_s
+    if options.grow_every_s is not None:
+        changed["grow_every_s"] = options.grow_every_s
     if options.observe:
         changed["observe"] = 1.0
     if options.snapshot_copies is not None:
@@ -185,10 +205,14 @@ class Node:
         self.slots = self._setup.slots
         self.request = self._make_request(overrides, job_id)
         self.link: RemoteLink | None = None
+        step = read_step(environment) if options.slurm else None
+        is_first = step is None or step.place == 0
+        # The launchers of a Slurm step print into one file: one of them prints what all would.
+        self.prints_job: Callable[[], bool] = lambda: is_first
 
     def _make_request(self, overrides: Mapping[str, float], job_id: uuid.UUID | None) -> Join:
         options, environment = self._options, self._environment
-        least, most = node_range(options)
+        counts = count_nodes(options)
         slurm = [environment.get(name, "") for name in ("SLURM_JOB_ID", "SLURM_RESTART_COUNT")]
         run = options.slurm_run or (":".join(slurm) if slurm[0] else "")
         return Join(
@@ -197,10 +221,11 @@ class Node:
             node=self.name,
             launcher_id=self.launcher_id,
             run=printable(run),
-            nodes_min=least,
-            nodes_max=most,
+            nodes_min=counts.least,
+            nodes_max=counts.most,
+            spares=counts.spares if counts.multiple else 0,  # of a fixed size they are the rest
             slots=self.slots,
-            shrink_multiple=options.shrink_multiple,
+            shrink_multiple=counts.multiple,
             parallel=to_wire(make_layout(options)),
             grace_s=grace_s(options, environment),
             policy=dict(overrides),
@@ -264,7 +289,8 @@ class Node:
 
     def _open_folder(self, job_id: str) -> JobFolder:
         """Open this node's folder of the job, which one launcher at a time may hold."""
-        key = replace(self._key, text=f"{self._key.text}|{job_id}", is_derived=False)
+        text = f"{self._key.text}|{job_id}"
+        key = replace(self._key, text=text, is_derived=False, is_default_name=False)
         known = uuid.UUID(job_id)
         try:
             return open_job(
@@ -298,6 +324,15 @@ class Node:
         watch = make_watch(options, self._clock, joined.job_id, self.name)
         storage = Storage(made.fence, watch, made.pins, folder_id)
         self.link = RemoteLink(
-            client, self.request, peers, storage, self._clock, quiet=options.quiet
+            client,
+            self.request,
+            peers,
+            storage,
+            self._clock,
+            quiet=options.quiet,
+            role="" if options.role == "default" else options.role,
+            line=joined.line,
+            prints_job=self.prints_job,
+            passed_preflight=options.passed_preflight,
         )
         return made.serve(self.link, self._ownership)

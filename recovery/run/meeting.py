@@ -6,14 +6,18 @@ The launchers share a secret, in the note beside the checkpoints (`meeting_note`
 (`host_guard`).
 """
 
+import fcntl
 import logging
+import os
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from rankmend.errors import ConfigError, RankmendError
 from rankmend.foreign_links import make_private
+from rankmend.node import is_name_given
 from recovery.api.contact import is_loopback
 from recovery.checkpoints.budget_writer import BudgetWriter
 from recovery.checkpoints.marks import BESIDE, BudgetCopy, check_writable
@@ -34,6 +38,7 @@ from recovery.run.options import (
     make_policy,
     parse_meeting,
     stop_signals,
+    title_of,
 )
 from recovery.run.route import route_address
 from recovery.run.slurm.meeting_folder import make_meeting_folder
@@ -42,6 +47,8 @@ from recovery.service.meeting_secret import read_secret
 
 log = logging.getLogger(__name__)
 
+LAUNCHERS_HERE_MAX: Final = 64  # of one job on one machine, without a --node-name
+
 
 def run_meeting(options: RunOptions, environment: Mapping[str, str]) -> int:
     """Run this node's part of a job whose launchers host the controller themselves."""
@@ -49,16 +56,21 @@ def run_meeting(options: RunOptions, environment: Mapping[str, str]) -> int:
     meeting = parse_meeting(options)
     key = _job_key(options, environment, meeting)
     shared = _shared_folder(options, environment, meeting, key)
+    state = state_folder(options, environment) / "hosts" / _folder_name(options, key, meeting)
+    if is_loopback(meeting.host) and not is_name_given(options.node_name, environment):
+        name, held = claim_name(state / "names", checked_node_name(options, environment))
+        options = replace(options, node_name=name)
+    else:
+        held = None
     site = Site(
         meeting=meeting,
         key=key,
         folder=HostFolder(shared) if shared is not None else None,
         secret=read_secret(options.token_file) if options.token_file else None,
         name=checked_node_name(options, environment),
-        state=state_folder(options, environment) / "hosts" / _folder_name(options, key, meeting),
+        state=state,
         policy=make_policy(options),
         budgets=_budgets(options, shared),
-        quiet=options.quiet,
         slurm=_own_slurm(options, environment),
         address=options.local_addr or route_address(meeting.host, meeting.port),
     )
@@ -74,6 +86,8 @@ def run_meeting(options: RunOptions, environment: Mapping[str, str]) -> int:
             known = None if ownership.is_copy else _known_job(site)
             node = Node(options, environment, key, where, {}, known, ownership)
             guard.node = node
+            if options.slurm_run:
+                node.prints_job = lambda: guard.is_hosting
             guard.start()
             return node.run(client)
         finally:
@@ -82,15 +96,48 @@ def run_meeting(options: RunOptions, environment: Mapping[str, str]) -> int:
             client.close()
             if site.budgets is not None:
                 site.budgets.close()
+            if held is not None:
+                os.close(held)
+
+
+def claim_name(folder: Path, host: str) -> tuple[str, int]:
+    """Return a name for this launcher among those of its job on one machine, and the lock that keeps it.
+
+    Where the nodes meet at a loopback address, all of them are launchers of this machine, as in PyTorch's own test of
+    several agents: the first is called as the host, the others HOST-2, HOST-3 ... A name is free again once its
+    launcher has ended, so that one that is started again has the name that it had.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(folder, ConfigError)
+        for number in range(1, LAUNCHERS_HERE_MAX + 1):
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            descriptor = os.open(folder / f"{number}.lock", flags, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(descriptor)
+                continue
+            return (host if number == 1 else f"{host}-{number}"), descriptor
+    except OSError as error:
+        raise ConfigError(
+            f"cannot choose a name for this launcher in {folder}: {error.strerror}; give --node-name"
+        ) from error
+    raise ConfigError(
+        f"{LAUNCHERS_HERE_MAX} launchers of this job run on this machine: give this one a --node-name"
+    )
 
 
 def _job_key(options: RunOptions, environment: Mapping[str, str], meeting: Meeting) -> JobKey:
     # Where Slurm names the place, it is the same for all runs of an allocation.
     line = command_line(options) if options.slurm_run else ()
-    key = key_of_meeting(options.job, options.rdzv_id, environment, options.checkpoint_dir, line)
+    title = title_of(options)
+    named = (options.job, options.rdzv_id, environment, options.checkpoint_dir)
+    key = key_of_meeting(*named, line, title)
     if not key.is_anonymous:
         return key
-    return JobKey(f"meeting:{meeting}", f"meeting-{meeting.port}", "where its nodes meet")
+    label = f"meeting-{meeting.port}"
+    return JobKey(f"meeting:{meeting}", title or label, "where its nodes meet", label=label)
 
 
 def _own_slurm(options: RunOptions, environment: Mapping[str, str]) -> OwnSlurm | None:

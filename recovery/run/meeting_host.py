@@ -1,24 +1,18 @@
 """Hosts the controller of a meeting: the service of `rankmend controller`, in threads of this launcher."""
 
-from collections.abc import Callable
 from pathlib import Path
 
-from rankmend.clock import Clock, SystemClock
+from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError
 from recovery.api.wire import Join
 from recovery.cluster.cluster import ClusterController
 from recovery.cluster.cluster_limits_file import PolicyFile
-from recovery.job.nodes import Orders
-from recovery.job.settings import JobSettings
 from recovery.journal.job_records import JobOutcome, OutcomeKind
-from recovery.journal.open_journal import OpenJournal
-from recovery.journal.records import Entry
 from recovery.run.meeting_site import Site, bind_address
-from recovery.run.one_node import tell
 from recovery.run.slurm.own_allocation import OwnAllocation
 from recovery.service.controller_config import Config, ConsoleSection, Limits
 from recovery.service.meeting_secret import Identity
-from recovery.service.served_job import Core, Parts, make_core
+from recovery.service.served_job import Parts
 from recovery.service.server import Service, ServiceThread
 from recovery.service.short_jobs import ShortJobs
 from recovery.service.tokens import Tokens
@@ -46,7 +40,6 @@ class MeetingHost:
             Tokens([identity.entry()]),
             PolicyFile(policy=site.policy),
             parts_for=self._parts,
-            make_core=self._make_core,
             context=identity.context(),
         )
         self._allocation: OwnAllocation | None = None
@@ -87,19 +80,3 @@ class MeetingHost:
                 f"{self._site.key.reason}, not {join.name!r}"
             )
         return Parts(desk, desk, budget_copy=self._site.budgets, epoch_min=self._epoch)
-
-    def _make_core(
-        self,
-        journal: OpenJournal,
-        orders: Orders,
-        settings: JobSettings,
-        parts: Parts,
-        clock: Clock,
-        on_entry: Callable[[Entry], None],
-    ) -> Core:
-        def heard(entry: Entry) -> None:
-            on_entry(entry)
-            if not self._site.quiet:
-                tell(entry)
-
-        return make_core(journal, orders, settings, parts, clock, heard)

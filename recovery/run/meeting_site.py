@@ -28,7 +28,6 @@ class Site:
     state: Path
     policy: Policy
     budgets: BudgetWriter | None
-    quiet: bool
     slurm: OwnSlurm | None = None  # the Slurm job in which the nodes meet
 
 

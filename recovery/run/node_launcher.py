@@ -19,11 +19,12 @@ from recovery.launcher.guardian.guardian_client import Guardian
 from recovery.launcher.host.open_files import ensure_open_files
 from recovery.launcher.launcher import Launcher
 from recovery.launcher.processes.standing import shows_other_namespace
-from recovery.launcher.ranks.command import RankCommand
+from recovery.launcher.ranks.command import RankCommand, program_of
 from recovery.launcher.ranks.launch_plan import LaunchPlan
 from recovery.launcher.ranks.rank_output import Output, OutputPlan
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder
 from recovery.launcher.ranks.stated_work import parse_step_work
+from recovery.launcher.ranks.waiting_processes import WaitingProcesses
 from recovery.launcher.rendezvous.ports import PortRange
 from recovery.launcher.rendezvous.rendezvous_store import RendezvousStore
 from recovery.ownership.claim import OwnerKind
@@ -52,6 +53,7 @@ from recovery.run.options import (
     stop_signals,
 )
 from recovery.snapshots.copies.copier import CopierProcess
+from recovery.views.job_view import script_of
 
 if TYPE_CHECKING:
     from recovery.run.slurm.allocation_end import AllocationEnd
@@ -116,12 +118,16 @@ class NodeLauncher:
         self._copier = copier
         self._job = job
         self._clock = clock
+        name = job.job_name if job.mark_node is None else f"{job.job_name}_{job.mark_node}"
+        log_plan = make_log_folder(setup.output_plan, name)
         job.folder.write_run(
             {
                 "pid": os.getpid(),
                 "node": job.node,
                 "runtime": str(job.runtime.path),
                 "allows_drills": setup.options.drills,
+                "script": script_of(program_of(setup.command)),
+                "logs": None if log_plan.log_folder is None else str(log_plan.log_folder),
                 "checkpoints": None if setup.beside is None else str(setup.beside.parent),
             }
         )
@@ -129,9 +135,10 @@ class NodeLauncher:
         self.pins = make_pins(setup.options, clock)
         if setup.command.prefix is not None:
             job.runtime.copy_hook()
+        self._waiting = self._make_waiting()
         self._store, self._is_old_torch = self._make_store()
-        name = job.job_name if job.mark_node is None else f"{job.job_name}_{job.mark_node}"
-        log_plan = make_log_folder(setup.output_plan, name)
+        if log_plan.log_folder is not None and not setup.options.quiet:
+            say(f"log files of the ranks: {log_plan.log_folder}")
         self._output = Output(log_plan, console.take_over())
 
     def serve(self, link: ControllerLink, ownership: Ownership) -> int:
@@ -168,17 +175,6 @@ class NodeLauncher:
         """Return the launcher, with its guardian running."""
         setup, job, clock = self._setup, self._job, self._clock
         options, environment = setup.options, setup.environment
-        waiting = make_waiting(
-            options,
-            environment,
-            setup.command,
-            job.runtime,
-            setup.slots,
-            job.job_id,
-            clock,
-            job.mark_node,
-            state=setup.state,
-        )
         return Launcher(
             self._plan(),
             lambda: Guardian.start(
@@ -194,7 +190,7 @@ class NodeLauncher:
             clock,
             link.put,
             link.membership,
-            waiting,
+            self._waiting,
             evidence=EvidenceCollector(job.folder.incidents, clock, self._output.last_lines),
             hardware=make_hardware(options, job.job_id, clock),
             pins=self.pins,
@@ -211,6 +207,20 @@ class NodeLauncher:
         grace = grace_s(options, environment)
         return watch_end(environment, grace, self._clock, launcher.end_time)
 
+    def _make_waiting(self) -> WaitingProcesses | None:
+        setup, job = self._setup, self._job
+        return make_waiting(
+            setup.options,
+            setup.environment,
+            setup.command,
+            job.runtime,
+            setup.slots,
+            job.job_id,
+            self._clock,
+            job.mark_node,
+            state=setup.state,
+        )
+
     def _make_store(self) -> tuple[RendezvousStore, bool]:
         setup, job = self._setup, self._job
         return make_store(
@@ -221,6 +231,7 @@ class NodeLauncher:
             job.ports,
             job.address,
             job.bind_address,
+            None if self._waiting is None else self._waiting.imports_torch,
         )
 
     def _plan(self) -> LaunchPlan:

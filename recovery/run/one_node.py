@@ -25,15 +25,13 @@ from recovery.checkpoints.pins import CheckpointPins
 from recovery.job.controller import Controller
 from recovery.job.nodes import Orders
 from recovery.job.settings import JobSettings, for_one_node
-from recovery.journal.attempt_records import AttemptStarted, CheckpointPutBack
 from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.heartbeat import Heartbeat
 from recovery.journal.job_folder import JobFolder, open_job
 from recovery.journal.job_key import key_of_one_node
+from recovery.journal.launcher_lines import LauncherLines
 from recovery.journal.ledger import Ledger
 from recovery.journal.limits import Policy
-from recovery.journal.narrator import describe_passed_over, narrate
-from recovery.journal.node_records import NodesJoined
 from recovery.journal.records import Entry
 from recovery.journal.saved_budgets import SavedBudgets, decode_budgets
 from recovery.journal.store import Journal
@@ -66,6 +64,7 @@ from recovery.run.options import (
     make_layout,
     make_policy,
     stop_signals,
+    title_of,
 )
 from recovery.snapshots.memory import NodeMemory
 from recovery.views.checkpoint_view import view_checkpoint, view_unsaved
@@ -76,16 +75,16 @@ log = logging.getLogger(__name__)
 _CANDIDATES = 4  # valid ones; one that was validated during training costs a stat
 
 
-def tell(entry: Entry) -> None:
-    """Print a record on stderr once it is durable."""
-    record = entry.record
-    line = narrate(record)
-    # Its only node is no news, and its launcher has said what it put back.
-    if line is not None and not isinstance(record, NodesJoined | CheckpointPutBack):
-        say(line)
-    if isinstance(record, AttemptStarted):
-        for passed in describe_passed_over(record.choice):
-            say(passed)
+class ConsoleTeller:
+    """Prints a job's records on stderr once they are durable."""
+
+    def __init__(self) -> None:
+        self._lines = LauncherLines()
+
+    def tell(self, entry: Entry) -> None:
+        line = self._lines.note(entry)
+        for text in line.text.splitlines() if line is not None else ():
+            say(text)
 
 
 class FolderCheckpoints:
@@ -121,7 +120,8 @@ def run_standalone(options: RunOptions, environment: Mapping[str, str]) -> int:
     clock = SystemClock()
     copy = BudgetCopy(setup.beside / "budgets.json") if setup.beside else None
     line = command_line(options)
-    key = key_of_one_node(options.job, options.rdzv_id, environment, options.checkpoint_dir, line)
+    named = (options.job, options.rdzv_id, environment, options.checkpoint_dir)
+    key = key_of_one_node(*named, line, title_of(options))
     with exit_on(stop_signals(options)):
         ownership = own_folder(options, OwnerKind.LAUNCHER, key, environment)
         try:
@@ -226,7 +226,7 @@ class _Session:
             self._budgets,
             self._clock,
             settings,
-            None if self._options.quiet else tell,
+            None if self._options.quiet else ConsoleTeller().tell,
         )
 
     @contextmanager

@@ -16,6 +16,7 @@ from typing import Final
 from detectors.hang.live import HungLimits
 from detectors.replicas.layout import ParallelLayout, parse_parallel
 from rankmend.errors import ConfigError, LaunchError
+from recovery.journal.job_key import default_title
 from recovery.journal.limits import Policy
 from recovery.launcher.ranks.rank_output import OutputPlan, parse_streams
 from recovery.messages.exchange import STOP_SIGNALS
@@ -28,6 +29,8 @@ MEETING_PORT: Final = 29400  # torchrun's own default for c10d
 _DISK_TROUBLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)
 GRACE_S: Final = 60.0
 PREFIX_TEMPLATE: Final = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
+_LAST_CALL: Final = "last_call_timeout"
+LAST_CALL_S_MAX: Final = 300.0  # ten times `Policy.join_wait_s`, which a service allows, too
 _SHUTDOWN_TIMEOUT: Final = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 _NEVER_S = 1e12
 NEVER_HUNG = HungLimits(
@@ -55,7 +58,10 @@ class RunOptions:
     controller: str | None = None  # URLs, with commas between
     token_file: Path | None = None
     ca_file: Path | None = None
-    shrink_multiple: int = 0
+    pod_token_file: Path | None = None  # None: POD_TOKEN_FILE, where that is there
+    grow_every_s: float | None = None  # None: as the policy has it, which is never
+    passed_preflight: bool = False  # this node, just now; no option
+    shrink_multiple: int | None = None  # None: 1 for --nnodes MIN:MAX, as torchrun has it
     parallel: str | None = None  # tp=2,dp=4
     sharded_parts: str | None = None  # with commas between
     local_addr: str | None = None
@@ -140,23 +146,41 @@ class Meeting:
 
 
 def choose_mode(options: RunOptions) -> Mode:
+    """Return who hosts the controller, or raise ConfigError where options contradict each other."""
     least, most = node_range(options)
-    if options.shrink_multiple < 0:
-        raise ConfigError(f"--shrink-multiple {options.shrink_multiple}: it can't be negative")
+    last_call_s(options)  # refused before anything starts
+    _refuse_growth(options)
+    if options.rdzv_backend not in (None, "c10d", "static") and not options.standalone:
+        raise ConfigError(  # on one node, too, and with a service: torchrun would fail there as well
+            f"--rdzv-backend {options.rdzv_backend}: rankmend hosts the rendezvous itself; leave the option out "
+            f"or give c10d, with --rdzv-endpoint HOST:PORT or --controller URL on several nodes"
+        )
     if options.controller is not None:
         if options.standalone or options.rdzv_endpoint:
             other = "--standalone" if options.standalone else "--rdzv-endpoint"
             raise ConfigError(f"--controller and {other} are mutually exclusive")
         return Mode.SERVICE
-    if options.standalone and most > 1:
-        raise ConfigError(f"--standalone is for one node, but --nnodes is {options.nnodes}")
-    if most == 1:
-        return Mode.STANDALONE
-    if least == most and options.shrink_multiple:
+    if options.standalone and (least > 1 or options.spares):
         raise ConfigError(
-            f"--shrink-multiple needs --nnodes MIN:MAX, but --nnodes is {options.nnodes}"
+            f"--standalone is for one node, but --nnodes is {options.nnodes}"
+            + (f" with --spares {options.spares}" if options.spares else "")
         )
-    return Mode.MEETING
+    return Mode.STANDALONE if most == 1 or options.standalone else Mode.MEETING
+
+
+def _refuse_growth(options: RunOptions) -> None:
+    """Raise ConfigError where --grow-every could never have an effect."""
+    if options.grow_every_s is None:
+        return
+    if ":" not in options.nnodes or options.standalone:
+        raise ConfigError(
+            f"--grow-every takes in nodes that join later, up to MAX: give --nnodes MIN:MAX, not {options.nnodes}"
+            + (" with --standalone" if options.standalone else "")
+        )
+    if options.checkpoint_dir is None:
+        raise ConfigError(
+            "--grow-every restarts the job right after a save: say with --checkpoint-dir where it saves"
+        )
 
 
 def make_layout(options: RunOptions) -> ParallelLayout | None:
@@ -174,22 +198,87 @@ def make_layout(options: RunOptions) -> ParallelLayout | None:
     return None
 
 
-def node_range(options: RunOptions) -> tuple[int, int]:
-    """Return the minimum and maximum of nodes, from --nnodes and --spares."""
+@dataclass(frozen=True, slots=True)
+class NodeCounts:
+    """How many nodes a job takes, and on how many of them it trains."""
+
+    least: int
+    most: int  # with the spares
+    spares: int  # the job never trains on more than ``most - spares`` nodes
+    multiple: int  # the number of ranks is a multiple of it; 0: ``least`` nodes train, always
+
+
+def count_nodes(options: RunOptions) -> NodeCounts:
+    """Return the numbers of nodes of --nnodes, --spares and --shrink-multiple, or raise ConfigError.
+
+    ``MIN:MAX`` trains on all nodes that join, up to MAX, as torchrun does (`torch.distributed.run`: "MIN:MAX
+    nodes"); --spares holds back some of MAX. A plain number is a fixed size.
+    """
     least, most = parse_nodes(options.nnodes)
-    if not options.spares:
-        return least, most
-    if least != most:
+    spares, multiple = options.spares, options.shrink_multiple
+    if not 0 <= spares < most:
         raise ConfigError(
-            f"--spares {options.spares} and --nnodes {options.nnodes} both say how many nodes are "
-            f"spare: give one of them"
-        )
-    if not 0 < options.spares < most:
-        raise ConfigError(
-            f"--spares {options.spares}: of {most} nodes at least one has to train, so at most "
+            f"--spares {spares}: of {most} nodes at least one has to train, so at most "
             f"{most - 1} can be spare"
         )
-    return most - options.spares, most
+    is_range = ":" in options.nnodes
+    if multiple is not None and multiple < 0:
+        raise ConfigError(f"--shrink-multiple {multiple}: it can't be negative")
+    if multiple and not is_range:
+        raise ConfigError(
+            f"--shrink-multiple needs --nnodes MIN:MAX, but --nnodes is {options.nnodes}"
+        )
+    if not is_range:
+        return NodeCounts(most - spares, most, spares, 0)
+    if most - spares < least:
+        raise ConfigError(
+            f"--spares {spares} of --nnodes {options.nnodes} leaves {most - spares} nodes to train on, fewer than "
+            f"the minimum: give at most {most - least}"
+        )
+    if multiple == 0:
+        raise ConfigError(
+            f"--shrink-multiple 0 with --nnodes {options.nnodes}: for a fixed number of nodes give "
+            f"--nnodes {most} --spares {most - least}"
+            if most > least
+            else f"--shrink-multiple 0: give --nnodes {most}"
+        )
+    return NodeCounts(least, most, spares, multiple or 1)
+
+
+def node_range(options: RunOptions) -> tuple[int, int]:
+    """Return the minimum and maximum of nodes, from --nnodes and --spares."""
+    counts = count_nodes(options)
+    return counts.least, counts.most
+
+
+def read_rdzv_conf(options: RunOptions) -> dict[str, str]:
+    """Return the settings of --rdzv-conf, ``name=value,...`` in torchrun's form, which quotes may surround."""
+    found = {}
+    for item in (options.rdzv_conf or "").strip("'\"").split(","):
+        name, _, value = item.partition("=")
+        if name.strip():
+            found[name.strip()] = value.strip()
+    return found
+
+
+def last_call_s(options: RunOptions) -> float | None:
+    """Return for how long the first attempt waits for nodes above the minimum; None: as the policy has it.
+
+    torchrun's ``last_call_timeout`` (`torch.distributed.elastic.rendezvous.dynamic_rendezvous`): 30 s by default, as
+    `Policy.join_wait_s`.
+    """
+    text = read_rdzv_conf(options).get(_LAST_CALL)
+    if text is None:
+        return None
+    try:
+        wait_s = float(text)
+    except ValueError:
+        wait_s = -1.0
+    if not 0 <= wait_s <= LAST_CALL_S_MAX:
+        raise ConfigError(
+            f"--rdzv-conf {_LAST_CALL}={text!r:.40} is not a number of seconds from 0 to {LAST_CALL_S_MAX:g}"
+        )
+    return wait_s
 
 
 def parse_nodes(text: str) -> tuple[int, int]:
@@ -206,16 +295,9 @@ def parse_nodes(text: str) -> tuple[int, int]:
 
 def parse_meeting(options: RunOptions) -> Meeting:
     """Return where the launchers meet, from --rdzv-endpoint or torchrun's older --master-addr."""
-    if options.rdzv_backend not in (None, "c10d", "static"):
-        raise ConfigError(
-            f"--rdzv-backend {options.rdzv_backend}: rankmend hosts the rendezvous itself; "
-            f"use c10d or static, or a controller service with --controller"
-        )
     is_host = None
-    for item in filter(None, (options.rdzv_conf or "").split(",")):
-        name, _, value = item.partition("=")
-        if name.strip() == "is_host":
-            is_host = value.strip().lower() in ("1", "true", "t", "yes", "y")
+    if (value := read_rdzv_conf(options).get("is_host")) is not None:
+        is_host = value.lower() in ("1", "true", "t", "yes", "y")
     if options.rdzv_backend == "static" and options.node_rank is not None:
         is_host = options.node_rank == 0
     if options.rdzv_endpoint:
@@ -245,6 +327,11 @@ def _split_endpoint(text: str) -> tuple[str, int]:
 def command_line(options: RunOptions) -> tuple[str, ...]:
     """Return what tells the runs of a sweep apart: working folder, script and arguments."""
     return (str(Path.cwd()), options.target, *options.arguments)
+
+
+def title_of(options: RunOptions) -> str:
+    """Return what to call the job where nobody has named it."""
+    return default_title(Path.cwd(), options.target, is_module=options.is_module)
 
 
 def grace_s(options: RunOptions, environment: Mapping[str, str]) -> float:
@@ -338,6 +425,10 @@ def make_policy(options: RunOptions) -> Policy:
     hung = replace(policy.hung, **changes)
     if options.max_restarts is not None:
         policy = replace(policy, restarts_max=options.max_restarts)
+    if (wait_s := last_call_s(options)) is not None:
+        policy = replace(policy, join_wait_s=wait_s)
+    if options.grow_every_s is not None:
+        policy = replace(policy, grow_every_s=options.grow_every_s)
     policy = replace(policy, observe=policy.observe or options.observe)
     return replace(policy, hung=NEVER_HUNG if options.no_hang_detection else hung)
 
@@ -371,7 +462,7 @@ def parse_filters(text: str | None) -> tuple[bytes, ...]:
 
 
 def make_log_folder(plan: OutputPlan, run_name: str) -> OutputPlan:
-    """Return the plan with a new folder for this run's log files, if it has any, and print its name.
+    """Return the plan with a new folder for this run's log files, if it has any.
 
     As with torchrun, runs may share --log-dir; without it the folder is a temporary one.
     """
@@ -394,5 +485,4 @@ def make_log_folder(plan: OutputPlan, run_name: str) -> OutputPlan:
             f"can't make a folder for the ranks' log files in {where}: {error.strerror}; name "
             f"another one with --log-dir"
         ) from error
-    log.warning("the ranks' output goes to %s", folder)
     return replace(plan, log_folder=folder)

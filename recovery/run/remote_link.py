@@ -5,6 +5,8 @@ Messages go through `recovery.launcher.membership.remote.Remote`; this module ha
 
 import logging
 import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from rankmend.clock import Clock
@@ -12,6 +14,8 @@ from rankmend.errors import JobHeldError
 from recovery.api.controller_errors import ControllerError
 from recovery.api.wire import Accepted, Join
 from recovery.journal.job_records import JobOutcome
+from recovery.journal.launcher_lines import next_act, unprinted
+from recovery.journal.narrator import END_WORDS
 from recovery.launcher.decision.pace import REMOTE_REPORT_S_MIN
 from recovery.launcher.guardian.last_word import LAUNCHER_S_MAX, say_within
 from recovery.launcher.launcher import Launcher
@@ -20,7 +24,7 @@ from recovery.launcher.membership.node_membership import Membership
 from recovery.launcher.membership.peer_launchers import Peers
 from recovery.launcher.membership.remote import Remote
 from recovery.messages.copying import CopyRequest
-from recovery.messages.exchange import EPOCH_MAX, Order, Report, StopReason
+from recovery.messages.exchange import EPOCH_MAX, LauncherLine, Order, Report, StopReason
 from recovery.run.assembly import say
 from recovery.run.joining import WAITING_SAID_AFTER_S, JoiningClient
 
@@ -44,15 +48,27 @@ class RemoteLink:
         clock: Clock,
         *,
         quiet: bool,
+        role: str = "",
+        line: int = 0,
+        prints_job: Callable[[], bool] = lambda: True,
+        passed_preflight: bool = False,
     ) -> None:
-        """``request``: the accepted join, which names the job."""
+        """``request``: the accepted join, which names the job. ``role``: of the ranks; empty: "default".
+
+        ``line``: the newest line of the job that is older than this launcher. ``prints_job``: whether this launcher
+        prints the job's lines now; another one may print them into the same file.
+        """
         assert request.job_id is not None, "joined"
         self._client = client
         self._request = request
         self._peers = peers
         self._quiet = quiet
+        self._prints_job = prints_job
         self._told = (0, False)  # attempt, and whether it had ranks for this node
         self._has_told = False
+        self._printed = line  # number of the newest line
+        self._printing = threading.Lock()
+        self._is_end_said = False
         self._remote = Remote(
             client, request.job_id, request.node, request.launcher_id, self, clock
         )
@@ -66,6 +82,8 @@ class RemoteLink:
             storage,
             lambda: client.contact,
             REMOTE_REPORT_S_MIN,
+            role=role,
+            passed_preflight=passed_preflight,
         )
         self.empty_through = 0  # a controller elsewhere relies on reports alone
         self.launcher: Launcher | None = None
@@ -77,6 +95,8 @@ class RemoteLink:
     # The launcher's side (`recovery.run.controller_link.ControllerLink`).
 
     def put(self, report: Report) -> None:
+        if not self._quiet:
+            report = replace(report, line_printed=self._printed)
         self._remote.put(report)
 
     def start(self, launcher: Launcher) -> None:
@@ -102,15 +122,17 @@ class RemoteLink:
 
     def exit_code(self, stop_requested: StopReason | None) -> int:
         if self.outcome is not None:
-            say(f"the job has ended ({self.outcome.kind.value}): {self.outcome.reason}")
+            if not self._is_end_said:
+                word = END_WORDS[self.outcome.kind]
+                self._say(f"{word}: {self.outcome.reason}{next_act(self.outcome)}")
             return self.outcome.exit_code
         self.is_moving = self.is_moving and stop_requested is None
         if self.is_moving:
             return 0  # nothing ran here
-        if self._replaced_by is not None:
+        if self._replaced_by is not None and stop_requested is None:  # else by its own leaving
             raise JobHeldError(f"this launcher was replaced: {self._replaced_by}")
         said = "nobody" if stop_requested is None else stop_requested.value
-        say(f"{said}: this node leaves the job")
+        self._say(f"{said}: this node leaves the job")
         return 1 if stop_requested is None else stop_requested.exit_code
 
     def hurry(self) -> None:
@@ -128,7 +150,7 @@ class RemoteLink:
         self.newest = order
         told = (order.attempt, bool(order.ranks))
         if (told != self._told or not self._has_told) and not self._quiet:
-            say(describe(order, is_over=self._told == (order.attempt, True)))
+            self._say(describe(order, is_over=self._told == (order.attempt, True)))
             self._told, self._has_told = told, True
         if self.launcher is not None:
             self.launcher.send(order)
@@ -136,7 +158,7 @@ class RemoteLink:
     def _tell_waiting(self) -> None:
         """Tell the user if no order has come yet."""
         if self.newest is None and not self._quiet:
-            say(WAITS)
+            self._say(WAITS)
 
     def _seek(self) -> None:
         """Until the job begins, look for a controller where all its launchers meet, and leave for it."""
@@ -148,19 +170,25 @@ class RemoteLink:
             except ControllerError as error:
                 log.debug("no other controller was found: %s", error)
             if self.is_moving:
-                say(f"leaving {self._client.url}: the job meets at another controller in the list")
+                self._say(
+                    f"leaving {self._client.url}: the job meets at another controller in the list"
+                )
                 if self.launcher is not None:
                     self.launcher.finish()
                 return
 
     def taken(self, asked_at_s: float, accepted: Accepted) -> None:
         self._peers.note_controller(asked_at_s)
+        self._print(accepted.lines)
         if self.launcher is not None:
             self.launcher.note_answer(accepted.epoch, accepted.controller_id)
             self.launcher.note_copies(accepted.copies or CopyRequest())
             self.launcher.note_probe(accepted.probe)
 
-    def ended(self, outcome: JobOutcome) -> None:
+    def ended(self, outcome: JobOutcome, lines: Sequence[LauncherLine] = ()) -> None:
+        self._print(lines)
+        is_said = bool(lines) and not self._quiet and self._prints_job()
+        self._is_end_said = self._is_end_said or is_said
         self.outcome = self.outcome or outcome
         if self.launcher is not None:
             self.launcher.finish()
@@ -175,8 +203,26 @@ class RemoteLink:
             self._request.epoch = min(self.launcher.epoch, EPOCH_MAX)
         joined = self._client.join(self._request)
         self._peers.take_secret(joined.secret)
+        with self._printing:  # its journal may be another one, with numbers from 1 on
+            self._printed = joined.line
         if joined.job_id != self._request.job_id:
             raise ControllerError(f"the controller now knows this job as {joined.job_id}")
+
+    def _print(self, lines: Sequence[LauncherLine]) -> None:
+        """Print the job's new lines. Answers come to two threads, and may be late."""
+        if self._quiet:
+            return
+        with self._printing:
+            for line in unprinted(lines, self._printed):
+                self._printed = line.number
+                if self._prints_job():
+                    self._say(line.text)
+
+    def _say(self, text: str) -> None:
+        """Print a message; where the job may have several nodes, with this one's name: their consoles may be one file."""
+        prefix = f"[{self._request.node}] " if self._request.nodes_max > 1 else ""
+        for line in text.splitlines():
+            say(f"{prefix}{line}")
 
 
 def describe(order: Order, *, is_over: bool) -> str:
@@ -186,11 +232,23 @@ def describe(order: Order, *, is_over: bool) -> str:
     if not order.ranks and is_over:
         return f"attempt {order.attempt} is over: this node has nothing to run"
     if not order.ranks:
-        return f"attempt {order.attempt} runs no ranks on this node: it is a spare"
+        return f"attempt {order.attempt} runs no ranks on this node: it is a spare{_nodes(order)}"
     first, last = order.ranks[0], order.ranks[-1]
     ranks = f"rank {first}" if first == last else f"ranks {first} to {last}"
     verb = "runs" if first == last else "run"
     source = order.restore.path if order.restore is not None else "the beginning"
     if order.snapshot is not None:
         source = f"memory at step {order.snapshot.step}"
-    return f"attempt {order.attempt}: {ranks} of {order.world_size} {verb} here, from {source}"
+    return f"attempt {order.attempt}: {ranks} of {order.world_size} {verb} here, from {source}{_nodes(order)}"
+
+
+def _nodes(order: Order) -> str:
+    """Return how many nodes train and how many wait, in words; empty for a job's only node."""
+    if order.group_count == 1 and not order.spare_count:
+        return ""
+    train = "1 node trains" if order.group_count == 1 else f"{order.group_count} nodes train"
+    if not order.spare_count:
+        return f"; {train}"
+    count = order.spare_count
+    waits = "1 waits as a spare" if count == 1 else f"{count} wait as spares"
+    return f"; {train}, {waits}"

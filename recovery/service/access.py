@@ -129,6 +129,12 @@ def refuse_foreign_pages(headers: Mapping[str, str], host: str) -> None:
         raise DeniedError("a page of another site sent this: nothing was done", 403)
 
 
+def certificate_ends_unix_s(certificate: Mapping[str, Any]) -> float:
+    """Return until when a checked client certificate (`SSLSocket.getpeercert`) holds; 0: it does not say."""
+    ends = certificate.get("notAfter")
+    return float(ssl.cert_time_to_seconds(ends)) if isinstance(ends, str) else 0.0
+
+
 def node_names(certificate: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the node names that a checked client certificate (`SSLSocket.getpeercert`) proves.
 

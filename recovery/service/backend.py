@@ -15,7 +15,7 @@ from recovery.service.known_incidents import KnownIncidents
 from recovery.service.measures import Measures
 from recovery.service.newest_orders import NewestOrders
 from recovery.service.pager import Pager
-from recovery.service.permission import Sight
+from recovery.service.permission import Sight, may_read_job
 from recovery.service.request_errors import FullError
 from recovery.service.retained import Retained
 from recovery.service.roles import Subject
@@ -25,9 +25,11 @@ from recovery.slurm.desk import RequestDesk
 
 if TYPE_CHECKING:
     from recovery.service.fleet.peers import OtherControllers
+    from recovery.service.kubernetes_service import PodClaim
 
 ANSWER_S_MAX: Final = 15.0  # the worker's answer; a disk that takes longer is broken
 READS_MAX: Final = 32  # of one kind of thread, queued and running
+READS_OF_SUBJECT_MAX: Final = 24  # the others find room beside them
 ALIVE_S_MAX: Final = 60.0  # the worker's longest turn: a journal gives up on its disk after 30 s
 
 _T = TypeVar("_T")
@@ -75,6 +77,7 @@ class Backend:
     kubernetes: RequestDesk | None = None
     peers: "OtherControllers | None" = None  # the other controllers of the database
     kubernetes_states: Callable[[], Mapping[str, SeenNode]] = dict  # of nodes of jobs, by name
+    review_pod: "Callable[[PodClaim], None] | None" = None  # None: there is no Kubernetes to ask
     url: str = ""  # of this controller, for launchers that ask another one
     database_away_s: Callable[[], float | None] = lambda: None
     is_stopping: bool = False
@@ -85,6 +88,8 @@ class Backend:
     retained: Retained = field(default_factory=Retained)
     incidents: KnownIncidents = field(default_factory=KnownIncidents)
     alert_messages: UnderWay = field(default_factory=lambda: UnderWay("alert messages"))
+    joins: UnderWay = field(default_factory=lambda: UnderWay("joins"))
+    answers: UnderWay = field(default_factory=lambda: UnderWay("reads"))
 
     async def ask(self, act: Callable[[], _T]) -> _T:
         """Run ``act`` in the deciding thread between two batches of reports, and return its result."""
@@ -106,5 +111,5 @@ class Backend:
     def sight(self, subject: Subject, nodes: Iterable[wire.NodeView] = ()) -> Sight:
         """Return what a subject sees of lists; ``nodes`` are those of all jobs."""
         known = self.worker.jobs.everywhere.items()
-        jobs = frozenset(job_id for job_id, one in known if subject.may_use_job(one.name))
+        jobs = frozenset(job_id for job_id, one in known if may_read_job(subject, one))
         return Sight(subject, jobs, frozenset(one.node for one in nodes if one.job_id in jobs))

@@ -110,9 +110,9 @@ class BmcPower:
 
     def _switch_off(self, node: str, bmc: NodeBmc, is_lost: Callable[[], bool]) -> None:
         try:
-            reason = "" if is_lost() else "it is heard again"
+            reason = "" if is_lost() else "it reports again"
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody knows
-            reason = f"nobody can say whether it is heard: {error!r}"
+            reason = f"nobody can say whether it reports: {error!r}"
         timeout_s = act_timeout_s(bmc.rule.timeout_s, self._left_s())
         if not reason and timeout_s is None:
             reason = "the lease of this controller is nearly over"

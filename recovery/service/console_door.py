@@ -18,11 +18,11 @@ from recovery.service.access import BURST_S, Rate, names_loopback
 from recovery.service.body_reader import BodyReader
 from recovery.service.error_answers import answer_error
 from recovery.service.permission import may_act_on
-from recovery.service.roles import LOOPBACK, Role, Subject, TooManyError
+from recovery.service.roles import LOOPBACK, READERS, Role, Subject, TooManyError
 from recovery.service.tokens import hash_of
 from recovery.service.web import Api
 
-_OPEN: Final = Subject("visitor", frozenset({Role.READ}), how="open console")
+_OPEN: Final = Subject("visitor", frozenset({Role.FLEET_READ}), how="open console")
 _LOOPBACK_KEY: Final = "loopback"
 
 
@@ -76,8 +76,10 @@ class ServiceDoor:
         except RankmendError as error:
             found = answer_error(error, "sign-in", is_stopping=False, is_taken_up=True)
             raise PageError(found.problem.error, found.status) from error
-        if not subject.roles & {Role.READ, Role.ACT}:
-            raise PageError(f"the token of {subject.name} has neither the role read nor act", 403)
+        if not subject.roles & {*READERS, Role.ACT}:
+            raise PageError(
+                f"the token of {subject.name} has none of the roles read, fleet-read and act", 403
+            )
         text, _session = self.sessions.open(hash_of(token), api.backend.clock.now_s())
         answer.set_cookie(
             self._cookie(request),
@@ -134,8 +136,8 @@ def _viewer(subject: Subject, peer: str, csrf: str = "", *, is_signed_in: bool =
     return Viewer(
         name=subject.name,
         peer=peer,
-        sees=(subject.nodes, subject.jobs),
-        may_read=Role.READ in subject.roles,
+        sees=subject.sees,
+        may_read=bool(subject.roles & READERS),
         has_act=Role.ACT in subject.roles,
         reach=may_act_on(subject),
         csrf=csrf,

@@ -1,5 +1,6 @@
 """Gives the console what the API gives: the same handlers, with the same permissions, rates and audit lines."""
 
+import hashlib
 import logging
 import secrets
 from collections.abc import Callable, Sequence
@@ -10,7 +11,7 @@ import msgspec
 from rankmend.errors import RankmendError
 from recovery.api import wire
 from recovery.console.acts import ActName, AskedAct
-from recovery.console.source import JobRecords, PageError, PastJob, Viewer
+from recovery.console.source import JobRecords, PageError, PastJob, RankTail, Viewer
 from recovery.goodput.job_time import JobTime
 from recovery.goodput.time_window import read_job_time
 from recovery.journal.ledger import Moment
@@ -25,8 +26,17 @@ from recovery.service.error_answers import AnsweredError, answer_error
 from recovery.service.handlers.jobs import JobsQuery
 from recovery.service.job_registry import RegisteredJob
 from recovery.service.known_incidents import JOBS_MAX, JobPlace
-from recovery.service.permission import Asked, Touches, World, demand, is_limited, permit, touch_of
-from recovery.service.roles import Role
+from recovery.service.permission import (
+    Asked,
+    Touches,
+    World,
+    demand,
+    may_read_job,
+    permit,
+    reads_all,
+    touch_of,
+)
+from recovery.service.roles import READERS, Role
 from recovery.service.web import Api
 from recovery.views.story_view import entries_of_incident
 
@@ -59,6 +69,7 @@ class ServiceSource:
         self._cluster_journal = cluster_journal
         self._boot_id = boot_id
         self.title = title
+        self._revision_key = secrets.token_bytes(16)
 
     @property
     def _backend(self) -> Backend:
@@ -79,7 +90,7 @@ class ServiceSource:
         return [
             PastJob(job_id, one.name, one.owner, one.outcome.kind.value, one.outcome.reason)
             for job_id, one in reversed(list(self._backend.worker.jobs.everywhere.items()))
-            if one.outcome is not None and subject.may_use_job(one.name)
+            if one.outcome is not None and may_read_job(subject, one)
         ]
 
     async def job(self, viewer: Viewer, job_id: str) -> wire.JobDetail:
@@ -95,10 +106,8 @@ class ServiceSource:
         return found.nodes
 
     async def known_nodes(self, viewer: Viewer) -> list[str]:
-        if subject_of(viewer).jobs:
-            return []  # limited to jobs: their nodes alone
-        configured = self._backend.config.discovery.nodes
-        return [name for name in configured if subject_of(viewer).may_use_node(name)]
+        sight = self._backend.sight(subject_of(viewer))
+        return [name for name in self._backend.config.discovery.nodes if sight.sees_node(name)]
 
     async def cluster(self, viewer: Viewer) -> wire.Cluster:
         found: wire.Cluster = await self._ask(viewer, "cluster")
@@ -119,7 +128,7 @@ class ServiceSource:
         return await self._desk(viewer, "kubernetes")
 
     async def _desk(self, viewer: Viewer, name: str) -> wire.SlurmView | None:
-        if is_limited(subject_of(viewer)):
+        if not reads_all(subject_of(viewer)):
             return None
         found: wire.SlurmView = await self._ask(viewer, name)
         return found if found.enabled else None
@@ -128,11 +137,11 @@ class ServiceSource:
         """Return the newest incidents. Of a journal only what has come is read."""
         subject, backend = subject_of(viewer), self._backend
         try:
-            demand(subject, Role.READ)
+            demand(subject, *READERS)
             places = [
                 JobPlace(job_id, one.name, one.journal)
                 for job_id, one in reversed(list(backend.worker.jobs.everywhere.items()))
-                if subject.may_use_job(one.name)
+                if may_read_job(subject, one)
             ][:JOBS_MAX]
             return await backend.disk.read(
                 lambda: backend.incidents.newest(places, _INCIDENTS, _JOURNALS_MAX)
@@ -170,17 +179,22 @@ class ServiceSource:
             raise self._refused(error) from error
         return [one for one in found if subject_of(viewer).may_use_node(one.node)]
 
+    async def tails(self, viewer: Viewer, incident: str) -> Sequence[RankTail]:
+        """Return none: the files lie on the nodes, and the evidence names them."""
+        del viewer, incident
+        return ()
+
     def _places(self, viewer: Viewer, wanted: str) -> list[tuple[str, RegisteredJob]]:
         """Return the jobs of which one is, or has, what is wanted, and that the viewer may see."""
         known, desk = self._backend.worker.jobs.everywhere, self._backend.worker.desk
-        demand(subject_of(viewer), Role.READ)
+        demand(subject_of(viewer), *READERS)
         world = World(known, desk.ledger.windows)
         touch = touch_of(Touches.JOB, Asked({"incident": wanted}), world)
         return [(job_id, known[job_id]) for job_id in permit(subject_of(viewer), touch, known)]
 
     async def cluster_records(self, viewer: Viewer) -> Sequence[Entry]:
         try:
-            demand(subject_of(viewer), Role.READ)
+            demand(subject_of(viewer), Role.FLEET_READ)
             permit(subject_of(viewer), touch_of(Touches.CLUSTER, Asked({}), World({}, {})), {})
             return await self._backend.disk.read(self._read_cluster)
         except RankmendError as error:
@@ -207,7 +221,9 @@ class ServiceSource:
         troubles = sum(list(worker.watched.found.values()))
         peers = self._backend.peers
         elsewhere = 0 if peers is None else peers.changes
-        return f"{len(worker.jobs.everywhere)}.{elsewhere}.{entries}.{self._cluster_journal.last_number}.{troubles}"
+        text = f"{len(worker.jobs.everywhere)}.{elsewhere}.{entries}.{self._cluster_journal.last_number}.{troubles}"
+        # Every viewer receives it, and how many jobs others have is not for all: only whether it is the same.
+        return hashlib.blake2b(text.encode(), key=self._revision_key, digest_size=8).hexdigest()
 
     async def act(self, viewer: Viewer, asked: AskedAct) -> str:
         name, parts, given = _route_of(asked)

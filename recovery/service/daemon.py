@@ -28,7 +28,7 @@ from recovery.service.bmcs import BmcDirectory
 from recovery.service.controller_config import Config
 from recovery.service.garbage import Cycles
 from recovery.service.server import Service
-from recovery.service.tokens import Tokens
+from recovery.service.tokens import Tokens, narrowed
 
 log = logging.getLogger(__name__)
 
@@ -48,11 +48,25 @@ def read(path: Path) -> tuple[Config, Tokens | None, PolicyFile]:
         configuration.make_context(config.tls)
     BmcDirectory(config.bmcs)
     tokens, policy = configuration.read_tokens_of(config), configuration.read_policy_of(config)
+    _warn_of_older_tokens(config)
     if policy.policy.power_off_to_fence and not config.bmcs:
         raise ConfigError(
             f"{config.policy_file}: [policy] power_off_to_fence is true, but {path} names no BMC: add [[bmcs]]"
         )
     return config, tokens, policy
+
+
+def _warn_of_older_tokens(config: Config) -> None:
+    """Log which tokens of an older release's file see less than there."""
+    entries = narrowed(Path(config.tokens_file)) if config.tokens_file else []
+    if entries:
+        log.warning(
+            "tokens with the role read see their own subject's jobs only; fleet-read shows everybody's",
+            extra={
+                "file": config.tokens_file,
+                "tokens": ", ".join(f"{entry.id} of {entry.subject}" for entry in entries[:50]),
+            },
+        )
 
 
 def run(path: Path) -> int:

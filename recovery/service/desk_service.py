@@ -68,14 +68,18 @@ class DeskService:
             return FOLLOW_S
         return self.desk.turn() if self._epoch == before else self.desk.take_over()
 
-    def leave_nodes(self, request: PlanRequest, owner: str, vouched: Collection[str]) -> None:
+    def leave_nodes(
+        self, request: PlanRequest, owner: str, vouched: Collection[str], sharer: str = ""
+    ) -> None:
         """Have the nodes drained that a job leaves and that evidence counts against. Never raises: the recovery of the job goes on.
 
-        ``owner``: of the job, whom the manager must have on each node that is not among ``vouched``.
+        ``owner``: of the job, whom the manager must have on each node that is not among ``vouched``; ``sharer``: to whose share of the
+        bounds the drains count.
         """
         nodes = request.without if request.suspect is None else request.suspect
         if not nodes:
             return
+        pods = (self.desk.ledger.proved_pod(request.job_id, node) for node in nodes)
         asked = SchedulerRequest(
             f"leave/{request.incident_id}/{request.try_number}",
             SchedulerAction.DRAIN,
@@ -83,6 +87,9 @@ class DeskService:
             reason=f"{request.finding.summary} ({request.incident_id})",
             subject=owner,
             vouched=tuple(node for node in nodes if node in vouched),
+            pods=tuple(pod for pod in pods if pod),
+            job_id=request.job_id,
+            sharer=sharer,
         )
         try:
             self.desk.ask(asked)

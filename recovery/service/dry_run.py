@@ -45,7 +45,7 @@ def _scene(job: Job, ledger: Ledger, desk: ClusterController, lost: str | None) 
         node
         for node in there.difference((*placed, lost))
         if (member := ledger.members[node]).left is None
-        and member.slots in (0, job.settings.slots)
+        and member.slots in (0, job.settings.slots_of(member.slots))
         and desk.unusable(node) is None
     }
     if not job.settings.policy.spares_below_broken_parts:

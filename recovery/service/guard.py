@@ -6,11 +6,15 @@ a million requests in one breath, would be held for ever. Here a request's head 
 """
 
 import asyncio
+import sys
+from collections import Counter
 from collections.abc import Callable
 from itertools import takewhile
 from typing import Final, Protocol, cast
 
 from aiohttp import web
+
+from recovery.service.roles import TooManyError
 
 HEAD_S_MAX: Final = 10.0  # a head is one packet or two; lost ones are repeated within 3 s
 IDLE_S_MAX: Final = 75.0  # between requests: above a report a minute, aiohttp's and nginx' default
@@ -46,6 +50,8 @@ class ConnectionGuard(asyncio.BufferedProtocol):
         "_on_lost",
         "_received",
         "_room",
+        "is_surplus",
+        "subject",
         "transport",
     )
 
@@ -57,6 +63,8 @@ class ConnectionGuard(asyncio.BufferedProtocol):
         self._room = room
         self._received, self._allowed = 0, SLACK_BYTES
         self._is_idle = True
+        self.subject = ""  # that has authenticated here last; empty: nobody yet
+        self.is_surplus = False  # beyond the subject's share: closed after the answer
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -116,6 +124,11 @@ class ConnectionGuard(asyncio.BufferedProtocol):
         self._is_idle = True
         self._room.await_request(self)
 
+    def claim(self, subject: str) -> None:
+        """Count the connection to the subject that has authenticated in it, or raise TooManyError."""
+        if subject != self.subject:
+            self._room.claim(self, subject)
+
     def cut(self) -> None:
         if self.transport is not None:
             self.transport.abort()
@@ -131,6 +144,9 @@ class ConnectionRoom:
         self.buffer = memoryview(bytearray(READ_BYTES))
         self._loop = asyncio.get_running_loop()
         self._guards: set[ConnectionGuard] = set()
+        self._claimed: Counter[str] = Counter()  # connections by subject
+        self.of_subject_max = sys.maxsize
+        self._few = sys.maxsize
         # Until when, each in the order in which that ends. A look at 20,000 guards each second took 3 % of the loop.
         self._heads: dict[ConnectionGuard, float] = {}
         self._idle: dict[ConnectionGuard, float] = {}
@@ -146,7 +162,29 @@ class ConnectionRoom:
 
     def leave(self, guard: ConnectionGuard) -> None:
         self._guards.discard(guard)
+        self._release(guard)
         self.await_nothing(guard)
+
+    def claim(self, guard: ConnectionGuard, subject: str) -> None:
+        if guard not in self._guards:  # it was lost meanwhile
+            return
+        count = self._claimed[subject]
+        is_full = self._claimed.total() >= self.of_subject_max
+        if count >= self.of_subject_max or (is_full and count >= self._few):
+            guard.is_surplus = True
+            raise TooManyError(
+                f"{count} connections of {subject} are open, its share of limits.connections", 1.0
+            )
+        self._release(guard)
+        self._claimed[subject] += 1
+        guard.subject = subject
+
+    def _release(self, guard: ConnectionGuard) -> None:
+        if guard.subject:
+            self._claimed[guard.subject] -= 1
+            if not self._claimed[guard.subject]:
+                del self._claimed[guard.subject]
+            guard.subject = ""
 
     def await_head(self, guard: ConnectionGuard) -> None:
         """Cut the connection unless the head of a request is complete within `HEAD_S_MAX`."""
@@ -163,6 +201,14 @@ class ConnectionRoom:
         """Let the connection be."""
         self._heads.pop(guard, None)
         self._idle.pop(guard, None)
+
+    def take_limits(self, connections: int) -> None:
+        """Leave an eighth of all connections to others than any one subject: a site may have one token for 10,000 nodes, which hold 20,000.
+
+        The last eighth is for subjects with few, so that several subjects together don't take all either: it takes nine of them.
+        """
+        self.of_subject_max = max(1, connections - connections // 8)
+        self._few = max(4, connections // 64)
 
     def close(self) -> None:
         self._timer.cancel()

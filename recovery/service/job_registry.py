@@ -16,10 +16,12 @@ from rankmend.errors import ConfigError, RankmendError
 from recovery.api.wire import Join
 from recovery.job.adoption import EPOCH_JUMP_MAX
 from recovery.journal.job_records import JobOutcome, OutcomeKind
+from recovery.journal.launcher_lines import LauncherLines
 from recovery.journal.ledger import Moment
 from recovery.journal.limits import Policy
 from recovery.journal.records import Entry
 from recovery.journal.stored_journal import StoredJournal
+from recovery.messages.exchange import LauncherLine
 from recovery.postgres.leases import HeldByOtherError
 from recovery.service.fleet.picture import ALONE, ControllerFleet
 from recovery.service.job_store import Ended, FoundJobs, JobStore, StoredJob
@@ -27,7 +29,8 @@ from recovery.service.join_difference import refuse_difference
 from recovery.service.listening_clock import Hearing
 from recovery.service.newest_orders import NewestOrders
 from recovery.service.request_errors import CallConflictError, EndedError, FullError
-from recovery.service.roles import UnknownError
+from recovery.service.retained import JournalBytes
+from recovery.service.roles import TooManyError, UnknownError
 from recovery.service.served_job import (
     CoreMaker,
     Job,
@@ -41,12 +44,16 @@ from recovery.service.stored_jobs import new_secret
 log = logging.getLogger(__name__)
 
 ENDED_MAX: Final = 10_000  # jobs whose end is kept in memory for their late launchers
+# Ended jobs whose last lines are kept: launchers ask within seconds, late ones within a minute (`recovery.api.connection.pause_s`).
+LAST_LINES_MAX: Final = 100
+EMPTY: Final[Mapping[str, Sequence[LauncherLine]]] = {}
 TAKEN_UP_MAX: Final = 50  # jobs in one turn: each takes some commits, and reports wait meanwhile
 TAKE_OVER_PAUSE_S: Final = 1.0  # within which the next of many jobs are ready
 HAND_OVER_S: Final = 1.0  # between two jobs that are left to another controller
 MOVING_S: Final = 15.0  # then whoever is asked for the job takes it
 _SWEEP_S: Final = 3600.0
 UNREPORTED_S: Final = 30.0  # a launcher reports each second
+SHARE_RETRY_S: Final = 10.0  # after a refusal for a share that lasts as long as jobs do
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +65,18 @@ class RegisteredJob:
     outcome: JobOutcome | None  # None while it runs
     journal: StoredJournal
     incident_prefix: str  # with which the ids of its incidents begin
+
+
+def newcomers_room(jobs_max: int, waiting: int = 0) -> int:
+    """Return how many jobs are kept for subjects that have none, so that several subjects together can't fill the fleet.
+
+    ``waiting``: subjects who may launch jobs and have none. Each of them has room for its first job, which nobody else can take, however
+    many others agree to fill the fleet; for at most half of all jobs, so that tokens that nobody uses don't halve the fleet again. At
+    least an eighth is kept, as of the connections: tokens are made meanwhile. None where there is room for one job only.
+    """
+    if jobs_max <= 1:
+        return 0
+    return max(1, jobs_max // 8, min(waiting, jobs_max // 2))
 
 
 class JobListener(Protocol):
@@ -84,12 +103,14 @@ class JobRegistry:
         make_core: CoreMaker = make_core,
         jobs_max: int = 500,
         of_subject_percent: float = 50.0,
+        journal_bytes_per_day: float = math.inf,
         unreported_s: float = UNREPORTED_S,
         ended_kept_s: float = 90 * 86400.0,
         ended_max: int = ENDED_MAX,
         alive: Moment | None = None,
+        launchers: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
-        """``alive``: when the controller before was last alive; None: not known.
+        """``alive``: when the controller before was last alive; None: not known. ``launchers`` returns the subjects who may launch jobs.
 
         ``policy_for`` gives a job's limits by its name, ``parts_for`` what its controller works with."""
         self._store = store
@@ -104,9 +125,12 @@ class JobRegistry:
         self._jobs_max = jobs_max
         self._unreported_s = unreported_s
         self._of_subject_max = max(1, int(jobs_max * of_subject_percent / 100.0))
+        self._keeps_room = of_subject_percent < 100.0
+        self._launchers = launchers
         self._ended_kept_s = ended_kept_s
         self._ended_max = ended_max
         self._alive = alive
+        self.journals = JournalBytes(journal_bytes_per_day)
         self.running: dict[str, Job] = {}  # by job id
         self._by_key: dict[tuple[str, str], str] = {}
         self._ended: dict[str, FoundJobs] = {}
@@ -120,6 +144,8 @@ class JobRegistry:
             str, RegisteredJob
         ] = {}  # those of other controllers, too; likewise
         self.is_shared = bool(store.peer_secret)  # there may be other controllers
+        # The last lines of jobs that have ended, for their launchers; replaced as a whole.
+        self.last_lines: Mapping[str, Sequence[LauncherLine]] = EMPTY
         self.fleet: ControllerFleet = ALONE
         self.problems: tuple[str, ...] = ()
         self._swept_at_s = clock.now_s()
@@ -220,6 +246,9 @@ class JobRegistry:
             resumes=resumes,
             has_reported=not resumes,
             joined_at_s=self._hearing.now_s(),
+            began_at_s=self._hearing.now_s(),
+            lines=LauncherLines(names_nodes=join.nodes_max > 1),
+            write=lambda size: self.journals.write(owner, size, self._clock.now_s()),
         )
         self.running[job_id] = job
         self._by_key[owner, join.key] = job_id
@@ -277,16 +306,30 @@ class JobRegistry:
         return job
 
     def _refuse_more(self, owner: str) -> None:
-        """Raise FullError where no other job of a subject may begin: one subject never takes the room of all."""
+        """Raise FullError where no other job may begin, TooManyError where none of this subject may: the room is for all."""
+        own = sum(job.stored.owner == owner for job in self.running.values())
+        if own >= self._of_subject_max:
+            raise TooManyError(
+                f"{owner} has {own} running jobs: its share of jobs.at_once_max (jobs.of_subject_percent)",
+                SHARE_RETRY_S,
+            )
+        kept = self._kept_for_newcomers() if own and owner else 0
+        if kept and len(self.running) >= self._jobs_max - kept:
+            raise TooManyError(
+                f"{len(self.running)} jobs are running: the last {kept} of jobs.at_once_max are for subjects without a job",
+                SHARE_RETRY_S,
+            )
         if len(self.running) >= self._jobs_max:
             raise FullError(
                 f"{len(self.running)} jobs are running; jobs.at_once_max is {self._jobs_max}"
             )
-        own = sum(job.stored.owner == owner for job in self.running.values())
-        if own >= self._of_subject_max:
-            raise FullError(
-                f"{owner} has {own} running jobs: its share of jobs.at_once_max (jobs.of_subject_percent)"
-            )
+
+    def _kept_for_newcomers(self) -> int:
+        """Return how many jobs are kept for the subjects that have none now."""
+        if not self._keeps_room:
+            return 0
+        busy = {job.stored.owner for job in self.running.values()}
+        return newcomers_room(self._jobs_max, len(self._launchers() - busy))
 
     def _unreported(self) -> list[Job]:
         return [job for job in self.running.values() if job.is_unreported(self._unreported_s)]
@@ -411,6 +454,8 @@ class JobRegistry:
         except RankmendError as error:  # the next start finds it in the journal
             log.error("cannot save the end of a job", extra={"error": str(error)})  # noqa: TRY400
         job.close()
+        kept = dict(tuple(self.last_lines.items())[1 - LAST_LINES_MAX :])
+        self.last_lines = {**kept, job.job_id: job.lines.newest}
         del self.running[job.job_id]
         self._note_ended(FoundJobs(job.hold.stored_journal, job.job_id, job.stored, ended))
         self._publish()
@@ -491,11 +536,14 @@ class JobRegistry:
             job.close()
 
 
-def refuse_ended(job_id: str, known: RegisteredJob) -> None:
-    """Raise EndedError where the job has ended."""
+def refuse_ended(
+    job_id: str, known: RegisteredJob, lines: Mapping[str, Sequence[LauncherLine]] = EMPTY
+) -> None:
+    """Raise EndedError where the job has ended; ``lines``: the last ones of ended jobs."""
     outcome = known.outcome
     if outcome is not None:
-        raise EndedError(f"job {job_id} has ended: {outcome.kind.value}: {outcome.reason}", outcome)
+        text = f"job {job_id} has ended: {outcome.kind.value}: {outcome.reason}"
+        raise EndedError(text, outcome, lines.get(job_id, ()))
 
 
 def _registered(

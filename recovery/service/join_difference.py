@@ -25,7 +25,7 @@ def refuse_difference(first: Join, other: Join) -> None:
     """Raise CallConflictError if a launcher's settings differ from those of the job's first launcher."""
     for name in FIXED:
         runs, joins = getattr(first, name), getattr(other, name)
-        if runs == joins:
+        if runs == joins or (name == "slots" and _has_own_slots(first)):
             continue
         if isinstance(runs, Mapping) and isinstance(joins, Mapping):  # what is equal says nothing
             shared = runs.items() & joins.items()
@@ -36,6 +36,11 @@ def refuse_difference(first: Join, other: Join) -> None:
             name,
             getattr(other, name),
         )
+
+
+def _has_own_slots(join: Join) -> bool:
+    """Return whether each node of the job may have its own number of ranks (`JobSettings.has_own_slots`)."""
+    return join.shrink_multiple <= 1 and join.parallel is None
 
 
 def _in_words(name: str, value: Any) -> str:
@@ -63,6 +68,7 @@ _WORDS: Final[Mapping[str, Callable[[Any], str]]] = {
     "nodes_min": lambda count: f"at least {counted(count, 'node')} (--nnodes)",
     "nodes_max": lambda count: f"at most {counted(count, 'node')} (--nnodes)",
     "slots": lambda count: f"{counted(count, 'rank')} a node (--nproc-per-node)",
+    "spares": lambda count: f"--spares {count}",
     "shrink_multiple": lambda count: f"--shrink-multiple {count}",
     "parallel": _parallel,
     "grace_s": lambda seconds: f"--grace {seconds:g} s",

@@ -1,7 +1,8 @@
 """Pods of jobs on nodes that these have left: asks Kubernetes to evict them. For the deciding thread.
 
-Only once the job runs without the node: then its ranks there are proved gone, and its launcher there has none to save. The
-owner of the job consents by a label of the pods, `rankmend.io/job`, whose value is the job's name. A name is nobody's
+Only once the job runs without the node: then its ranks there are proved gone, and its launcher there has none to save. A launcher
+that joined with its pod's own token has proved which pod that is: this one leaves, by its UID, and no other. Of a launcher without,
+the owner of the job consents by a label of the pods, `rankmend.io/job`, whose value is the job's name. A name is nobody's
 own, so the pods' namespace must be the owner's, by a label that only the cluster's administrators set.
 """
 
@@ -24,11 +25,12 @@ ASKED_MAX: Final = 20_000
 
 class LeftPods:
     def __init__(
-        self, jobs: JobRegistry, desk: RequestDesk, is_single_tenant: Callable[[], bool]
+        self, jobs: JobRegistry, desk: RequestDesk, owner_of: Callable[[str], str]
     ) -> None:
+        """``owner_of`` returns whom Kubernetes must confirm as a job's owner; empty: all users are one party."""
         self._jobs = jobs
         self._desk = desk
-        self._is_single_tenant = is_single_tenant
+        self._owner_of = owner_of
         self._asked: dict[str, None] = {}  # keys
         self._looked_at_s = float("-inf")
 
@@ -39,9 +41,14 @@ class LeftPods:
         for job in self._jobs.running.values():
             if job.controller is None:
                 continue
-            name, owner = job.stored.join.name, job.stored.owner
-            subject = "" if self._is_single_tenant() else owner
-            for request in eviction_requests(job.job_id, name, job.controller.ledger, subject):
+            requests = eviction_requests(
+                job.job_id,
+                job.stored.join.name,
+                job.controller.ledger,
+                self._owner_of(job.job_id),
+                self._desk.ledger.proved_pod,
+            )
+            for request in requests:
                 if request.key not in self._asked and self._was_drained(request.nodes[0]):
                     self._ask(request)
 
@@ -65,17 +72,23 @@ class LeftPods:
 
 
 def eviction_requests(
-    job_id: str, name: str, ledger: Ledger, subject: str = ""
+    job_id: str,
+    name: str,
+    ledger: Ledger,
+    subject: str = "",
+    proved_pod: Callable[[str, str, str], str] = lambda _job_id, _node, _launcher_id: "",
 ) -> Iterator[SchedulerRequest]:
     """Yield a request for each node that a job has left, while ranks of its newest attempt run elsewhere.
 
-    ``subject``: the owner to whom the pods' namespace must belong; empty: all users are one party.
+    ``subject``: the owner to whom the pods' namespace must belong; empty: all users are one party. ``proved_pod`` returns the pod in
+    which a launcher of the job runs on a node, by its own token; with it the request is about that pod alone.
     """
     if ledger.wish is not Wish.RANKS or not ledger.is_attempt_open:
         return
     placed = {one.node for one in ledger.placement}
     for node, member in ledger.members.items():
         if member.left is not None and placed and node not in placed:
+            pod = proved_pod(job_id, node, member.launcher_id)
             yield SchedulerRequest(
                 f"evict/{job_id}/{node}/{member.launcher_id}",
                 SchedulerAction.EVICT,
@@ -83,4 +96,5 @@ def eviction_requests(
                 reason=f"the job has left the node: {member.left}"[:300],
                 pods_of=name,
                 subject=subject,
+                pods=(pod,) if pod else (),
             )

@@ -40,6 +40,8 @@ _STEPS_BUCKETS: Final = (0, 1, 3, 10, 30, 100, 300, 1000, 3000, 10_000)
 _COST_PARTS: Final = ("stalls", "recomputed", "restarts")
 _ENTRIES_MAX: Final = 1000  # per incident, kept for its account
 _PREFIX: Final = "rankmend_controller"
+NODE_CERTIFICATE_S: Final = 31 * 86_400.0  # before its end one is shown
+NODE_CERTIFICATES_MAX: Final = 5_000
 _REPLICAS: Final = "replicas"
 _ENDS: Final = (Phase.RECOVERED, Phase.ESCALATED, Phase.CANCELLED)
 
@@ -207,10 +209,16 @@ class Measures:
             "1 if the Alertmanager accepted the newest message for people, by target.",
             "target",
         )
-        self.certificate_s, self.token_ends_s = (
+        self._node_ends, self.certificate_s, self.node_certificate_s, self.token_ends_s = (
+            dict[str, float](),  # of nodes' certificates, as shown
             gauge(
                 "certificate_expiry_timestamp_seconds",
                 "Unix time at which the certificate expires; 0 without TLS.",
+            ),
+            gauge(
+                "node_certificate_expiry_timestamp_seconds",
+                "Unix time at which a node's certificate expires, by whose it is: of those that agents showed and that end within 31 days.",
+                "subject",
             ),
             gauge(
                 "token_expiry_timestamp_seconds",
@@ -254,6 +262,23 @@ class Measures:
         self.token_ends_s.clear()
         for entry, ends_unix_s in tokens.ending() if tokens is not None else ():
             self.token_ends_s.labels(entry.id, entry.subject).set(ends_unix_s)
+
+    def note_node_certificate(self, subject: str, ends_unix_s: float, now_unix_s: float) -> None:
+        """Show when a node's certificate ends, while that is near. For the event loop."""
+        if self._node_ends.get(subject) == ends_unix_s:
+            return
+        self._node_ends.pop(subject, None)
+        if len(self._node_ends) >= NODE_CERTIFICATES_MAX:
+            forgotten = next(iter(self._node_ends))
+            del self._node_ends[forgotten]
+            with contextlib.suppress(KeyError):
+                self.node_certificate_s.remove(forgotten)
+        if ends_unix_s - now_unix_s > NODE_CERTIFICATE_S:  # looked at again with the next report
+            with contextlib.suppress(KeyError):
+                self.node_certificate_s.remove(subject)
+            return
+        self._node_ends[subject] = ends_unix_s
+        self.node_certificate_s.labels(subject).set(ends_unix_s)
 
     def _begin(self) -> None:
         """Show counters before their first event: `increase` counts nothing of a series that begins at 1."""

@@ -97,7 +97,9 @@ def _operation(route: Route[Any, Any], schema: Any, parts: dict[str, Any]) -> di
         "parameters": [*_path_parameters(route), *_query_parameters(route, schema, parts)],
     }
     if route.roles:
-        operation["description"] = "Roles: " + ", ".join(role.value for role in route.roles)
+        roles = "Roles: " + ", ".join(role.value for role in route.roles)
+        own = ". With read: the subject's own jobs; those of others do not exist for it"
+        operation["description"] = roles + (own if Role.READ in route.roles else "")
         operation["security"] = [{"token": []}]
         if Role.REPORT in route.roles:
             operation["security"].append({"certificate": []})

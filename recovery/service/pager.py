@@ -343,4 +343,12 @@ def _running(job: Job) -> RunningJob | None:
     silent = {
         node for node in ledger.fence_waits if job.heard_at_s.get(node, silent_at_s) <= silent_at_s
     }
-    return RunningJob(job.job_id, job.stored.join.name, ledger, policy, frozenset(silent))
+    orphaned = job.orphaned()
+    return RunningJob(
+        job.job_id,
+        job.stored.join.name,
+        ledger,
+        policy,
+        frozenset(silent),
+        "" if orphaned is None else orphaned.describe(job.stored.owner),
+    )

@@ -3,14 +3,20 @@
 import base64
 import binascii
 import hmac
+from enum import Enum
 from typing import Final
 
 import msgspec
 
-from recovery.service.roles import DeniedError, Role, Subject
+from recovery.service.roles import READERS, DeniedError, Role, Subject
 
 SCHEME: Final = "Rankmend-Peer"
 SUBJECT_HEADER: Final = "Rankmend-Subject"
+
+
+class _Reads(Enum):
+    OWN = "own"
+    FLEET = "fleet"
 
 
 class _SpokenFor(msgspec.Struct):
@@ -20,17 +26,24 @@ class _SpokenFor(msgspec.Struct):
     jobs: list[str]
     how: str
     via: str
+    # Which jobs `read` among the roles shows. None: an older controller, where it shows everybody's, has asked for a subject
+    # that may see them there. Older ones know no role fleet-read, so it isn't sent.
+    reads: _Reads | None = None
 
 
 def peer_headers(secret: str, subject: Subject, title: str) -> dict[str, str]:
     """Return the headers of a request for ``subject`` by the controller ``title``, to the one with this secret."""
+    roles = set(subject.roles - READERS)
+    if subject.roles & READERS:
+        roles.add(Role.READ)
     told = _SpokenFor(
         subject.name,
-        sorted(subject.roles, key=lambda one: one.value),
+        sorted(roles, key=lambda role: role.value),
         list(subject.nodes),
         list(subject.jobs),
         subject.how,
         title,
+        _Reads.OWN if subject.reads_own_jobs_only else _Reads.FLEET,
     )
     text = base64.urlsafe_b64encode(msgspec.json.encode(told)).decode("ascii")
     return {"Authorization": f"{SCHEME} {secret}", SUBJECT_HEADER: text}
@@ -49,9 +62,12 @@ def read_peer(secret: str, authorization: str, spoken_for: str | None) -> Subjec
         told = msgspec.json.decode(base64.urlsafe_b64decode(spoken_for or ""), type=_SpokenFor)
     except (binascii.Error, ValueError, msgspec.DecodeError) as error:
         raise DeniedError(f"{SUBJECT_HEADER} can't be read: {error}", 401) from error
+    roles = frozenset(told.roles)
+    if Role.READ in roles and told.reads is not _Reads.OWN:
+        roles |= {Role.FLEET_READ}
     return Subject(
         told.name,
-        frozenset(told.roles),
+        roles,
         tuple(told.nodes),
         tuple(told.jobs),
         f"{told.how} by way of {told.via}"[:200],

@@ -40,11 +40,14 @@ class Touches(Enum):
     ALERTS = "alerts"  # their nodes; their jobs, where the subject is limited to some
 
 
-class KnownJob(Protocol):
+class OwnedJob(Protocol):
     @property
     def owner(self) -> str: ...
     @property
     def name(self) -> str: ...
+
+
+class KnownJob(OwnedJob, Protocol):
     @property
     def outcome(self) -> JobOutcome | None: ...
     @property
@@ -85,6 +88,7 @@ class Touch(msgspec.Struct, frozen=True):
     job_names: tuple[str, ...] = ()  # name of a joining job
     absent: str = "no job"  # what to answer where none of them is within the limits
     owner_only: bool = False  # the jobs must belong to the subject
+    is_read: bool = False  # nothing is done: others' jobs take a role of their own
     is_whole_job: bool = False  # commands the job on all of its nodes
     nodes: tuple[str, ...] = ()  # names or patterns: with all that runs there
     job_nodes: tuple[str, ...] = ()  # what the one job has there
@@ -145,6 +149,21 @@ def is_limited(subject: Subject) -> bool:
     return bool(subject.nodes or subject.jobs)
 
 
+def may_read_job(subject: Subject, job: OwnedJob) -> bool:
+    """Return whether a job exists for a subject that reads: its own, or with `fleet-read` any, within its limits."""
+    return may_read(subject, job.owner, job.name)
+
+
+def may_read(subject: Subject, owner: str, name: str) -> bool:
+    is_open = not subject.reads_own_jobs_only or (owner != "" and owner == subject.name)
+    return is_open and subject.may_use_job(name)
+
+
+def reads_all(subject: Subject) -> bool:
+    """Return whether nothing is hidden from a subject that reads."""
+    return not subject.reads_own_jobs_only and not is_limited(subject)
+
+
 def covers(patterns: Iterable[str], wanted: str) -> bool:
     """Return whether one of the patterns matches every node that ``wanted``, a name or a pattern, matches.
 
@@ -165,6 +184,8 @@ def _plain_head(pattern: str) -> str:
 
 
 def _may_touch(subject: Subject, job: KnownJob, touch: Touch) -> bool:
+    if touch.is_read:
+        return may_read_job(subject, job)
     is_owned = job.owner == subject.name or not touch.owner_only
     return is_owned and subject.may_use_job(job.name)
 
@@ -219,7 +240,7 @@ def _job(asked: Asked, world: World) -> Touch:
         raise UnknownError(f"no job {job_id}")
     if isinstance(asked.body, wire.JobCommand):
         return _command(job_id, asked.body)
-    return Touch(job_ids=(job_id,), absent=f"no job {job_id}")
+    return Touch(job_ids=(job_id,), absent=f"no job {job_id}", is_read=True)
 
 
 def _command(job_id: str, command: wire.JobCommand) -> Touch:
@@ -240,7 +261,7 @@ def _incident(wanted: str, asked: Asked, world: World) -> Touch:
     absent = f"no incident {wanted}" if asked.is_act else f"no incident or job {wanted}"
     if not found:
         raise UnknownError(absent)
-    return Touch(job_ids=found, absent=absent, is_whole_job=asked.is_act)
+    return Touch(job_ids=found, absent=absent, is_whole_job=asked.is_act, is_read=not asked.is_act)
 
 
 def _node(asked: Asked, _world: World) -> Touch:
@@ -307,17 +328,26 @@ class Sight:
     jobs: frozenset[str] = field(default_factory=frozenset)  # ids, of all that it may see
     job_nodes: frozenset[str] = field(default_factory=frozenset)  # nodes of these jobs
 
+    @property
+    def is_of_some_jobs(self) -> bool:
+        """Return whether the subject sees some jobs, and of nodes those that they have."""
+        return bool(self.subject.jobs) or self.subject.reads_own_jobs_only
+
     def sees_job(self, job_id: str) -> bool:
-        return not self.subject.jobs or job_id in self.jobs
+        return not self.is_of_some_jobs or job_id in self.jobs
 
     def sees_node(self, node: str) -> bool:
-        """Return whether a node is within the limits; with job patterns: whether one of these jobs has it."""
-        is_own = not self.subject.jobs or node in self.job_nodes
+        """Return whether a node is within the limits; of who sees some jobs: whether one of these has it."""
+        is_own = not self.is_of_some_jobs or node in self.job_nodes
         return is_own and self.subject.may_use_node(node)
+
+    def sees_note(self, about: str) -> bool:
+        """Return whether a note about a node is shown. Its text may name jobs that others had there before."""
+        return bool(about) and not self.subject.reads_own_jobs_only and self.sees_node(about)
 
     def part_of(self, cluster: wire.Cluster) -> wire.Cluster:
         """Return what of pauses, holds, windows and notes the subject may see."""
-        if not is_limited(self.subject):
+        if reads_all(self.subject):
             return cluster
         windows = [
             wire.WindowView(
@@ -327,13 +357,14 @@ class Sight:
             if (seen := [pattern for pattern in one.nodes if self._sees_pattern(pattern)])
         ]
         told = zip(cluster.notes, cluster.notes_about, strict=True)
-        noted = [(text, about) for text, about in told if about and self.sees_node(about)]
+        noted = [(text, about) for text, about in told if self.sees_note(about)]
         return wire.Cluster(
             paused=[one for one in cluster.paused if self._sees_scope(one.scope)],
             held=[one for one in cluster.held if self.sees_node(one.node)],
             windows=windows,
             notes=[text for text, _about in noted],
             notes_about=[about for _text, about in noted],
+            findings=[one for one in cluster.findings if self.sees_node(one.node)],
         )
 
     def _sees_scope(self, scope: str) -> bool:
@@ -345,4 +376,4 @@ class Sight:
     def _sees_pattern(self, pattern: str) -> bool:
         if any(fnmatchcase(node, pattern) and self.sees_node(node) for node in self.job_nodes):
             return True
-        return not self.subject.jobs and covers(self.subject.nodes, pattern)
+        return not self.is_of_some_jobs and covers(self.subject.nodes, pattern)

@@ -1,7 +1,10 @@
 """Why the deciding thread turns a request away."""
 
+from collections.abc import Sequence
+
 from rankmend.errors import RankmendError
 from recovery.journal.job_records import JobOutcome
+from recovery.messages.exchange import LauncherLine
 from recovery.messages.outside import Refusal
 
 
@@ -27,6 +30,10 @@ class CallConflictError(RankmendError):
 class EndedError(RankmendError):
     """The job has ended."""
 
-    def __init__(self, message: str, outcome: JobOutcome) -> None:
+    def __init__(
+        self, message: str, outcome: JobOutcome, lines: Sequence[LauncherLine] = ()
+    ) -> None:
+        """``lines``: the last that the job's launchers print."""
         super().__init__(message)
         self.outcome = outcome
+        self.lines = list(lines)

@@ -16,11 +16,14 @@ class Role(Enum):
     LAUNCH = "launch"  # launchers: join jobs of this subject, report, poll for orders
     REPORT = "report"  # an agent: alerts about its own node; only by a node's certificate
     ALERT = "alert"  # Alertmanager, Prometheus: alerts about any node
-    READ = "read"  # jobs, nodes, incidents, plans, discovery, metrics
+    READ = "read"  # the subject's own jobs, with their nodes, incidents and plans
+    FLEET_READ = "fleet-read"  # everybody's jobs, all nodes, discovery, metrics
     ACT = "act"  # commands, approvals, pauses, drains
 
 
 TOKEN_ROLES: Final = tuple(role for role in Role if role is not Role.REPORT)
+READERS: Final = frozenset({Role.READ, Role.FLEET_READ})
+"""One of these reads jobs, and what belongs to them."""
 
 
 WITNESS_OF: Final[Mapping[Role, Witness]] = MappingProxyType(
@@ -29,6 +32,7 @@ WITNESS_OF: Final[Mapping[Role, Witness]] = MappingProxyType(
         Role.REPORT: Witness.ALERT,
         Role.ALERT: Witness.ALERT,
         Role.READ: Witness.LAUNCHER,
+        Role.FLEET_READ: Witness.LAUNCHER,
         Role.ACT: Witness.PERSON,
     }
 )
@@ -47,14 +51,31 @@ class Subject:
     via: str = ""  # another controller of the database, which speaks for it
 
     @property
+    def token_id(self) -> str:
+        """Return the id of the token; empty: it proves itself otherwise."""
+        scheme, _blank, token_id = self.how.partition(" ")
+        return token_id if scheme == "token" else ""
+
+    @property
     def is_node(self) -> bool:
         """Return whether this is a node by its certificate, which any process of its agent's user can use."""
         return Role.REPORT in self.roles
+
+    @property
+    def reads_own_jobs_only(self) -> bool:
+        """Return whether the jobs of all other subjects don't exist for this one when it reads."""
+        return Role.FLEET_READ not in self.roles
+
+    @property
+    def sees(self) -> tuple[object, ...]:
+        """Return what decides what the subject may read: equal for subjects that read the same."""
+        return self.name if self.reads_own_jobs_only else None, self.nodes, self.jobs
 
     def may_use_node(self, node: str) -> bool:
         return not self.nodes or any(fnmatchcase(node, pattern) for pattern in self.nodes)
 
     def may_use_job(self, name: str) -> bool:
+        """Return whether a job's name is within the limits. Reading asks `permission.may_read_job`."""
         return not self.jobs or any(fnmatchcase(name, pattern) for pattern in self.jobs)
 
 

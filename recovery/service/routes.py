@@ -40,7 +40,8 @@ from recovery.service.route import (
 ALERT_BYTES_MAX: Final = 8 * 1024 * 1024  # 10,000 alerts of a switch with 800 bytes each
 
 _LAUNCH: Final = (Role.LAUNCH,)
-_READ: Final = (Role.READ,)
+_READ: Final = (Role.READ, Role.FLEET_READ)
+_FLEET: Final = (Role.FLEET_READ,)
 _ACT: Final = (Role.ACT,)
 _ALERT: Final = (Role.ALERT, Role.REPORT)
 _REPORT: Final = Body(Report, lambda text, _now_unix_s: decode_report(text), MESSAGE_BYTES_MAX)
@@ -91,7 +92,7 @@ _READS = (
           "List the jobs of other launchers, and what is wrong with them"),
     Route("watched_times", "GET", "/v1/watched/times", watched.times, RequestKind.READ, _READ, Touches.OWN_PART,
           NOTHING, answer(wire.WatchedTimes),
-          "Tell where the time of the jobs of other launchers went"),
+          "Show where the time of the jobs of other launchers went"),
     Route("incidents", "GET", "/v1/incidents", incidents.incidents, RequestKind.READ, _READ, Touches.OWN_PART,
           query(incidents.IncidentsQuery), answer(wire.Incidents),
           "List incidents with their MTTR, newest first"),
@@ -110,19 +111,19 @@ _READS = (
     Route("cluster", "GET", "/v1/cluster", cluster.cluster, RequestKind.READ, _READ, Touches.OWN_PART,
           NOTHING, answer(wire.Cluster),
           "Show pauses, held nodes and maintenance windows"),
-    Route("slurm", "GET", "/v1/slurm", slurm.slurm, RequestKind.READ, _READ, Touches.CLUSTER,
+    Route("slurm", "GET", "/v1/slurm", slurm.slurm, RequestKind.READ, _FLEET, Touches.CLUSTER,
           NOTHING, answer(wire.SlurmView),
           "Show the requests to Slurm, and the nodes that were drained there", answerer=Answerer.DESK),
-    Route("kubernetes", "GET", "/v1/kubernetes", slurm.kubernetes, RequestKind.READ, _READ, Touches.CLUSTER,
+    Route("kubernetes", "GET", "/v1/kubernetes", slurm.kubernetes, RequestKind.READ, _FLEET, Touches.CLUSTER,
           NOTHING, answer(wire.SlurmView),
           "Show the requests to Kubernetes, and the nodes that were cordoned there", answerer=Answerer.DESK),
-    Route("untaken", "GET", "/v1/untaken", cluster.untaken, RequestKind.READ, _READ, Touches.CLUSTER,
+    Route("untaken", "GET", "/v1/untaken", cluster.untaken, RequestKind.READ, _FLEET, Touches.CLUSTER,
           NOTHING, answer(wire.Untaken),
           "List what the cluster's rules would have had done, and drains by others"),
     Route("agents", "GET", "/v1/sd/agents", nodes.agents, RequestKind.READ, _READ, Touches.OWN_PART,
           NOTHING, answer(list[wire.Target]),
           "List the agents for Prometheus (http_sd)"),
-    Route("metrics", "GET", "/metrics", health.metrics, RequestKind.READ, _READ, Touches.CLUSTER,
+    Route("metrics", "GET", "/metrics", health.metrics, RequestKind.READ, _FLEET, Touches.CLUSTER,
           NOTHING, PAGE,
           "Show the controller's own metrics"),
 )  # fmt: skip

@@ -5,6 +5,7 @@ what is durable after a pause; the other jobs notice nothing.
 """
 
 import logging
+import math
 import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -28,10 +29,11 @@ from recovery.job.rank_picture import RankPicture
 from recovery.job.report_news import brings_only_progress
 from recovery.job.settings import JobSettings
 from recovery.journal.job_records import ClaimTaken, JobOutcome, PersonActed
+from recovery.journal.launcher_lines import LauncherLines
 from recovery.journal.ledger import Ledger, Wish
 from recovery.journal.limits import Policy
 from recovery.journal.open_journal import OpenJournal
-from recovery.journal.records import Entry
+from recovery.journal.records import Entry, encode_record
 from recovery.messages.copying import CopyRequest
 from recovery.messages.exchange import RankStart, Report
 from recovery.messages.outside import NodeEvidence, PersonCommand
@@ -39,6 +41,8 @@ from recovery.messages.probing import ProbeRequest
 from recovery.postgres.database_errors import CommitUnknownError, LeaseLostError
 from recovery.postgres.leases import HeldByOtherError
 from recovery.service.job_store import JobHold, StoredJob
+from recovery.service.retained import ROW_BYTES
+from recovery.service.roles import Subject
 from recovery.snapshots.memory import NodeMemory
 
 log = logging.getLogger(__name__)
@@ -51,8 +55,14 @@ _TICK_SHARE: Final = 1 / 3
 _CALM_TICK_SHARE: Final = 1 / 40
 _TICK_S_MAX: Final = 1.0
 _CONTROLLER_ID: Final = str(uuid.uuid4())  # names this start of the process
+# A launcher that is turned away asks again after 30 s at most (`recovery.api.connection.pause_s`), a large job's a little later.
+ORPHANED_S: Final = 180.0
+# A report and a poll of the same launcher are under way at once, and only one of them may see a token change.
+ORPHANED_AFTER_S: Final = 3.0
+_ORPHANS_SHOWN: Final = 8
 _LAUNCHERS_KEPT: Final = 20_000
 OVERRIDE_FACTOR_MAX: Final = 10
+_OWN_MOST: Final = {"grow_every_s": 1e9}  # off by default, so a multiple of that says nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +102,8 @@ class Core(Protocol):
     def nccl_shares(self) -> tuple[LibraryShare, ...]: ...
     def memories(self) -> list[NodeMemory]: ...
     def picture(self) -> RankPicture: ...
+    @property
+    def highest_step(self) -> int | None: ...
     @property
     def copy_requests(self) -> Mapping[str, CopyRequest]: ...
     @property
@@ -160,10 +172,9 @@ def policy_of(join: Join, base: Policy) -> Policy:
                 raise ConfigError(f"policy: {name} is {value:g}, not 0 or 1")
             changed[name] = own or bool(value)
             continue
-        if not 0 <= value <= OVERRIDE_FACTOR_MAX * max(own, 1):
-            raise ConfigError(
-                f"policy: {name} is {value:g}, not 0 to {OVERRIDE_FACTOR_MAX * max(own, 1):g}"
-            )
+        most = _OWN_MOST.get(name, OVERRIDE_FACTOR_MAX * max(own, 1))
+        if not 0 <= value <= most:
+            raise ConfigError(f"policy: {name} is {value:g}, not 0 to {most:g}")
         if isinstance(own, int) and value != int(value):
             raise ConfigError(f"policy: {name} is {value:g}, not a whole number")
         changed[name] = int(value) if isinstance(own, int) else value
@@ -193,6 +204,7 @@ def settings_of(
         nodes_max=join.nodes_max,
         slots=join.slots,
         shrink_multiple=join.shrink_multiple,
+        spares=join.spares,
         layout=from_wire(join.parallel),
         has_checkpoints=join.has_checkpoints and parts.checkpoints is None,
         checkpoint_folder=join.checkpoint_folder,
@@ -204,6 +216,33 @@ def settings_of(
         controller_id=_CONTROLLER_ID,
         incident_prefix=incident_prefix,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedLauncher:
+    """The newest request of a node's launcher that was turned away for its token."""
+
+    at_s: float  # as the times in `Job.heard_at_s`
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class OrphanedNodes:
+    """Nodes of a job whose launchers are turned away: nothing that fails there is recovered."""
+
+    nodes: tuple[str, ...]
+    why: str  # of the newest refusal
+
+    def describe(self, owner: str) -> str:
+        """Return for people what happened and what to do."""
+        shown = ", ".join(self.nodes[:_ORPHANS_SHOWN])
+        more = len(self.nodes) - _ORPHANS_SHOWN
+        where = f"{shown} and {more} more" if more > 0 else shown
+        launchers = "1 launcher is" if len(self.nodes) == 1 else f"{len(self.nodes)} launchers are"
+        return (
+            f"{launchers} refused ({where}): {self.why}. Its ranks run on, and rankmend recovers no failure of them: put a valid token into "
+            f"the launchers' token file (rankmend controller token add {owner} --role launch --output FILE)"
+        )
 
 
 @dataclass(slots=True)
@@ -226,6 +265,8 @@ class Job:
     revisions: dict[str, int] = field(default_factory=dict)  # node, newest order it carried out
     emptied: dict[str, int] = field(default_factory=dict)  # node, attempt that it is empty through
     joined_at_s: float = 0.0  # when a launcher joined last, or the job was taken up
+    began_at_s: float = 0.0  # when the first one joined
+    write: Callable[[int], None] = lambda _bytes: None  # receives the size of each record
     entries: int = 0
     failures: int = 0
     retry_at_s: float = 0.0
@@ -237,6 +278,10 @@ class Job:
     )
     resumes: bool = False  # a launcher starts the job: an ended one begins again
     is_elsewhere: bool = False  # another controller manages it
+    refused: dict[str, RefusedLauncher] = field(default_factory=dict)  # by node
+    tokens: dict[str, str] = field(default_factory=dict)  # node, id of its launcher's token
+    began_unix_s: float | None = None  # of the journal's first record
+    lines: LauncherLines = field(default_factory=LauncherLines)  # for its launchers
     _prepared: Core | None = None  # whose first records may not be durable yet
     _found_end: JobOutcome | None = None
     _journal: OpenJournal | None = None
@@ -262,6 +307,42 @@ class Job:
             self.runs.add(join.run)
         if len(self.launchers) < _LAUNCHERS_KEPT:
             self.launchers.add(join.launcher_id)
+
+    def note_token(self, node: str, subject: Subject) -> None:
+        """Record with which token a node's launcher speaks. For the event loop."""
+        if node in self.tokens or len(self.tokens) < _LAUNCHERS_KEPT:
+            self.tokens[node] = subject.token_id
+
+    @property
+    def token_ids(self) -> list[str]:
+        """Return the tokens that its launchers use. For any thread."""
+        return sorted({*tuple(self.tokens.values())} - {""})
+
+    def note_refused(self, node: str, why: str, at_s: float) -> None:
+        """Record that a launcher of a node was turned away. For any thread.
+
+        Anyone may send such a request: it counts only for a node of the job, and only until its launcher reports.
+        """
+        controller = self.controller
+        is_known = node in self.heard_at_s or (
+            controller is not None and node in controller.ledger.members
+        )
+        if is_known:
+            self.refused[node] = RefusedLauncher(at_s, why)
+
+    def orphaned(self) -> OrphanedNodes | None:
+        """Return the nodes whose launchers are turned away now and have reported nothing since. For any thread."""
+        now_s = self.hearing.now_s()
+        found = {
+            node: refused
+            for node, refused in tuple(self.refused.items())
+            if refused.at_s > self.heard_at_s.get(node, -math.inf) + ORPHANED_AFTER_S
+            and now_s - refused.at_s <= ORPHANED_S
+        }
+        if not found:
+            return None
+        newest = max(found.values(), key=lambda refused: refused.at_s)
+        return OrphanedNodes(tuple(sorted(found)), newest.why)
 
     def start(self) -> None:
         """Resume the job from its journal, or note why that fails now."""
@@ -291,6 +372,8 @@ class Job:
             self.is_elsewhere = True
             raise
         self.listener.journal_opened(self, journal.opened, journal.last_number)
+        if journal.opened:
+            self.began_unix_s = journal.opened[0].unix_s
         controller = self.make_core(
             journal, self.orders, self.settings, self.parts, self.clock, self._heard
         )
@@ -306,6 +389,10 @@ class Job:
 
     def _heard(self, entry: Entry) -> None:
         self.entries = entry.number
+        self.write(len(encode_record(entry.record)) + ROW_BYTES)
+        self.lines.note(entry)
+        if self.began_unix_s is None:
+            self.began_unix_s = entry.unix_s
         self.listener.entry(self, entry)
 
     def take_report(self, report: Report) -> None:
@@ -316,6 +403,8 @@ class Job:
             self.heard_at_s.pop(report.node, None)
             self.revisions.pop(report.node, None)
             self.emptied.pop(report.node, None)
+            self.tokens.pop(report.node, None)
+            self.refused.pop(report.node, None)
         elif report.node in self.heard_at_s or len(self.heard_at_s) < _LAUNCHERS_KEPT:
             self.heard_at_s[report.node] = self.hearing.now_s()
             self.revisions[report.node] = report.revision
@@ -373,11 +462,11 @@ class Job:
         return None if asked is None or self.refuses(node, launcher_id) is not None else asked
 
     def is_unreported(self, for_s: float) -> bool:
-        """Return whether launchers joined it so long ago, and none has ever reported."""
+        """Return whether its first launcher joined so long ago, and none has ever reported, however often others joined."""
         controller = self.controller
         if controller is None or controller.ledger.attempt > 0 or self.has_reported:
             return False
-        return self.hearing.now_s() - self.joined_at_s >= for_s
+        return self.hearing.now_s() - self.began_at_s >= for_s
 
     def is_abandoned(self) -> bool:
         """Return whether no attempt ever started and no launcher waits for one."""

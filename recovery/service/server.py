@@ -13,6 +13,7 @@ import ssl
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
 
@@ -139,9 +140,7 @@ class Service:
                 undo.callback(self._power.close)
                 self._bmc_check = BmcCheck(directory, readings, clock, self._known_nodes)
             self.slurm, self.kubernetes = self._open_managers(undo)
-            desk.on_leave = self._leave_nodes
-            desk.owner_of = self._owner_of
-            desk.is_on_node = self._is_on_node
+            self._connect(desk)
             desk.parts = read_fleet_parts(config.discovery)
             desk.listed = listed_nodes(config.discovery)
             jobs = JobRegistry(
@@ -155,13 +154,16 @@ class Service:
                 make_core=make_core,
                 jobs_max=config.jobs.at_once_max,
                 of_subject_percent=config.jobs.of_subject_percent,
+                journal_bytes_per_day=config.limits.journal_bytes_per_day,
                 ended_kept_s=config.jobs.ended_kept_days * 86400.0,
                 # Another controller may have had the jobs since.
                 alive=read_heartbeat(state / WATCHED_FOLDER) if config.journal is None else None,
+                launchers=self._launchers,
             )
             self.worker = Worker(
                 jobs, desk, self.board, self.measures, clock, hearing, self.accounts.watched
             )
+            self.worker.on_present = self._use_word_of_agent
             self._serve_managers(jobs, desk)
             self.pager = Pager(self.worker, clock, config, lambda: self.config.discovery)
             self.reader = AlertReader(self.worker, config.alertmanagers)
@@ -177,6 +179,7 @@ class Service:
                 pager=self.pager,
                 slurm=None if self.slurm is None else self.slurm.desk,
                 kubernetes=None if self.kubernetes is None else self.kubernetes.desk,
+                review_pod=None if self.kubernetes is None else self.kubernetes.reviews.add,
                 kubernetes_states=dict if self.kubernetes is None else self.kubernetes.states,
                 incidents=KnownIncidents(self._store.written),
                 url=controller_base(config, socket.gethostname()),
@@ -192,6 +195,14 @@ class Service:
         self._entrance: Entrance | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.port = 0
+
+    def _connect(self, desk: ClusterController) -> None:
+        """Give the cluster's controller what it needs to judge whose word counts."""
+        desk.on_leave = self._leave_nodes
+        desk.owner_of = self._owner_of
+        desk.is_only_subject = lambda owner: self._launchers() <= {owner}
+        desk.is_on_node = self._is_on_node
+        desk.is_seen_by_agent = self._is_seen_by_agent
 
     def _parts_for(
         self, desk: ClusterController, parts_for: Callable[[ClusterController, Join], Parts]
@@ -298,12 +309,10 @@ class Service:
                 desk,
                 self.slurm.desk,
                 self.config.slurm.requeue_after_s,
-                lambda job: job.stored.owner,
+                lambda job: self._user_of(job.job_id),
             )
         if self.kubernetes is not None:
-            self.worker.left_pods = LeftPods(
-                jobs, self.kubernetes.desk, lambda: desk.policy.single_tenant
-            )
+            self.worker.left_pods = LeftPods(jobs, self.kubernetes.desk, self._user_of)
             self.kubernetes.hear_signals(lambda: sorted(self._known_nodes()), self._take_alerts)
 
     def _managers(self) -> list[DeskService]:
@@ -315,7 +324,7 @@ class Service:
         owner = self._owner_of(request.job_id)
         vouched = {node for node in request.without if desk.is_vouched(request, node)}
         for manager in self._managers():
-            manager.leave_nodes(request, owner, vouched)
+            manager.leave_nodes(request, owner, vouched, desk.sharer_of(request))
 
     def _owner_of(self, job_id: str) -> str:
         """Return the subject of a job; empty where there are no tokens, so everybody is the same one."""
@@ -324,9 +333,40 @@ class Service:
         known = self.worker.jobs.everywhere.get(job_id)
         return known.owner if known is not None and known.owner else "nobody known"
 
-    def _is_on_node(self, node: str, subject: str) -> bool:
-        """Return whether Slurm or Kubernetes has had something of the subject's on the node when it was asked."""
-        return any(one.desk.ledger.has_seen(node, subject) for one in self._managers())
+    def _user_of(self, job_id: str) -> str:
+        """Return whom Slurm or Kubernetes must confirm as a job's owner; empty where all users are one party."""
+        return "" if self.worker.desk.policy.single_tenant else self._owner_of(job_id)
+
+    def _launchers(self) -> frozenset[str]:
+        """Return the subjects who may launch jobs; none where there are no tokens."""
+        tokens = self.api.doorman.tokens
+        now = datetime.fromtimestamp(self._clock.unix_s(), timezone.utc)
+        return frozenset() if tokens is None else tokens.launchers(now)
+
+    def _is_on_node(self, node: str, subject: str, at_unix_s: float) -> bool:
+        """Return whether Slurm or Kubernetes, asked about that time, has had something of the subject's on the node."""
+        return any(one.desk.ledger.has_seen(node, subject, at_unix_s) for one in self._managers())
+
+    def _use_word_of_agent(self, node: str) -> None:
+        """Hold the newest report of a node's agent against what waits for its word. For the deciding thread."""
+        worker = self.worker
+        worker.desk.confirm_blames(node)
+        for manager in self._managers():
+            try:
+                manager.desk.vouch(
+                    node,
+                    lambda job_id, subject: worker.present.is_on(
+                        node, job_id, subject, worker.hearing.now_s()
+                    ),
+                )
+            except RankmendError as error:  # its next report comes within a minute
+                fields = {"node": node, "error": str(error)}
+                log.warning("the word of a node's agent could not be recorded", extra=fields)
+
+    def _is_seen_by_agent(self, node: str, job_id: str) -> bool:
+        """Return whether the node's agent has reported this job there lately. For the deciding thread."""
+        worker = self.worker
+        return worker.present.is_on(node, job_id, self._owner_of(job_id), worker.hearing.now_s())
 
     def _may_act(self, request: SchedulerRequest) -> str:
         """Return why a request to a manager of nodes waits, or nothing. For any thread: what it reads is replaced as a whole."""
@@ -388,6 +428,7 @@ class Service:
         assert server is not None, "set up"
         server.request_handler = self.api.straight(server.request_handler)
         self._room = ConnectionRoom(server, self.worker.hearing.listened_s)
+        self._room.take_limits(self.config.limits.connections)
         self._beat(loop)
         self.worker.start()
         self.accounts.start()
@@ -433,12 +474,15 @@ class Service:
 
         await asyncio.wait_for(asyncio.wrap_future(self.worker.call(take)), RELOAD_S_MAX)
         self.config = self.backend.config = config
+        self.worker.jobs.journals.per_day_bytes = config.limits.journal_bytes_per_day
         self.api.doorman.tokens = tokens
         self.measures.take_tokens(tokens)
         self.policy = policy
         self._context, self._ends_unix_s = context, ends_unix_s
         if self._entrance is not None:  # connections that are open stay as they are
             self._entrance.take_limits(config.limits)
+            if self._room is not None:
+                self._room.take_limits(config.limits.connections)
             self._entrance.context = context
         self.measures.certificate_s.set(ends_unix_s)
 

@@ -215,6 +215,21 @@ class StateFolder:
         shutil.rmtree(path)
 
 
+def running_jobs_of(path: Path, subject: str) -> list[tuple[str, str]]:
+    """Return name and UUID of the jobs of a subject that have not ended, by a state folder that a controller may have open."""
+    found = []
+    try:
+        folders = sorted((path / "jobs").iterdir())
+    except FileNotFoundError:
+        return []
+    for folder in folders:
+        with contextlib.suppress(ConfigError, FileNotFoundError, msgspec.DecodeError):
+            job = _read(folder)
+            if job.ended is None and job.stored.owner == subject:
+                found.append((job.stored.join.name, job.job_id))
+    return found
+
+
 def job_key(owner: str, join: Join) -> JobKey:
     """Return the key under which a job's folder is found: the owner's and the job's own."""
     return JobKey(f"service:{owner}:{join.key}", join.name, "its key and its owner's token")

@@ -58,7 +58,8 @@ state_dir = @state_dir@
 [jobs]
 # Jobs at once; each has a journal, a thread and 6 descriptors. (restart)
 #at_once_max = 500
-# The share of these that one subject, the name of a launch token, may have. (restart)
+# The share of these that one subject, the name of a launch token, may have. Below 100, room is kept for
+# the first job of each other subject. (restart)
 #of_subject_percent = 50.0
 # Days for which the journal of an ended job is kept. (restart)
 #ended_kept_days = 90.0
@@ -85,6 +86,9 @@ state_dir = @state_dir@
 # Requests that read, and that act, of one subject.
 #reads = 50.0
 #acts = 5.0
+# What the jobs of one subject may write into journals within a day. Above it, they start nothing new, and each of their nodes is
+# listened to every 5 s.
+#journal_bytes_per_day = 4294967296
 
 # What /v1/sd/agents (http_sd) returns to Prometheus.
 [discovery]
@@ -226,7 +230,7 @@ state_dir = @state_dir@
 # Serve it. (restart)
 #enabled = true
 # Whoever reaches the port may read everything. Acting takes a token with the role act in any case.
-# Default: reading takes a token with the role read.
+# Default: reading takes a token with the role read or fleet-read.
 #open = false
 # Address at which people reach the controller, through a proxy or by another name: messages link to URL/incidents/ID.
 # Default: this host's name and the port of `listen`. (restart)

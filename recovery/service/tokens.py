@@ -2,6 +2,10 @@
 
 TOML, mode 0600. A token is `rm_ID_SECRET`: the id finds the entry, the secret of 256 random bits
 is compared by its hash in constant time, and nothing but the hash is kept. docs/operate/security.md.
+
+In a file without ``format``, which an older release has made, `read` was the right to see everybody's jobs. There it stays so
+for a token that acts on them anyway, and for a subject that starts none: persons, dashboards and Prometheus. Subjects that may
+launch see their own. The next change of the file writes this rule's result into it (`_convert`).
 """
 
 import hashlib
@@ -11,7 +15,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
@@ -29,6 +33,8 @@ TOKEN_CHARACTERS_MAX: Final = 256
 _FORM: Final = re.compile(r"rm_([0-9a-f]{8})_([0-9a-f]{64})")
 _BLOCK: Final = "[[token]]"
 ENDING_MAX: Final = 1_000  # that metrics tell of
+FORMAT: Final = 2  # since 2, read shows a subject's own jobs, and fleet-read everybody's
+_ROLES: Final = re.compile(r"^(\s*roles\s*=\s*)\[[^\]]*\]", re.MULTILINE)
 
 
 class TokenEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -45,6 +51,7 @@ class TokenEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    format: Annotated[int, msgspec.Meta(ge=1, le=FORMAT)] = 1
     token: list[TokenEntry] = []
 
 
@@ -71,6 +78,14 @@ class Tokens:
     def __len__(self) -> int:
         return len(self._entries)
 
+    def launchers(self, now: datetime) -> frozenset[str]:
+        """Return the subjects who may launch jobs by a token in force."""
+        return frozenset(
+            entry.subject
+            for entry in self._entries.values()
+            if Role.LAUNCH in entry.roles and (entry.expires is None or entry.expires > now)
+        )
+
     def ending(self) -> list[tuple[TokenEntry, float]]:
         """Return the tokens that end, and when (Unix time), the soonest first; at most ENDING_MAX."""
         entries = self._entries.values()
@@ -86,7 +101,7 @@ class Tokens:
         kept = entry.sha256 if entry is not None else "0" * 64  # the same work for an unknown id
         is_right = hmac.compare_digest(hash_of(text), kept)
         if entry is None or not is_right:
-            raise TokenRefusedError("the token is unknown or was revoked")
+            raise TokenRefusedError(f"token {form[1]} is unknown or was revoked")
         if entry.expires is not None and entry.expires <= now:
             raise TokenRefusedError(f"token {entry.id} expired at {entry.expires.isoformat()}")
         return self._subjects[entry.id]
@@ -165,14 +180,15 @@ def render(entry: TokenEntry) -> str:
     return "\n".join(lines) + "\n"
 
 
-HEADER: Final = """\
+HEADER: Final = f"""\
 # Who may use the controller. This file holds only hashes: a lost token must be replaced by a new one.
 # rankmend controller token add|list|revoke edits this file; then: systemctl reload rankmend-controller
+format = {FORMAT}
 """
 
 
 def read_tokens(path: Path) -> list[TokenEntry]:
-    """Return the entries of a token file that nobody else can write or read."""
+    """Return the entries of a token file that nobody else can write or read, with the roles that they have now."""
     return _parse(_read(path), path)
 
 
@@ -193,11 +209,16 @@ def _read(path: Path) -> str:
         raise ConfigError(f"{name} is not UTF-8 text") from error
 
 
-def _parse(text: str, path: Path) -> list[TokenEntry]:
+def _decode(text: str, path: Path) -> _File:
     try:
-        entries = msgspec.toml.decode(text, type=_File).token
+        return msgspec.toml.decode(text, type=_File)
     except (msgspec.MsgspecError, ValueError) as error:
         raise ConfigError(f"token file {path}: {error}") from error
+
+
+def _parse(text: str, path: Path) -> list[TokenEntry]:
+    found = _decode(text, path)
+    entries = found.token if found.format >= FORMAT else read_as_before(found.token)
     seen: set[str] = set()
     for entry in entries:
         try:
@@ -210,9 +231,58 @@ def _parse(text: str, path: Path) -> list[TokenEntry]:
     return entries
 
 
+def read_as_before(entries: Sequence[TokenEntry]) -> list[TokenEntry]:
+    """Return entries of format 1, with `fleet-read` where `read` goes on showing everybody's jobs. Pure.
+
+    A subject with a token that may launch, whichever it is, owns jobs: what it reads is its own, as the older release's
+    documents promised. A token with `act` reaches all jobs in any case.
+    """
+    launches = {entry.subject for entry in entries if Role.LAUNCH in entry.roles}
+    return [
+        msgspec.structs.replace(entry, roles=[*entry.roles, Role.FLEET_READ])
+        if Role.READ in entry.roles
+        and Role.FLEET_READ not in entry.roles
+        and (Role.ACT in entry.roles or entry.subject not in launches)
+        else entry
+        for entry in entries
+    ]
+
+
+def narrowed(path: Path) -> list[TokenEntry]:
+    """Return the tokens of an older release's file that saw everybody's jobs there, and see their own now."""
+    text = _read(path)
+    if _decode(text, path).format >= FORMAT:
+        return []
+    return [
+        entry
+        for entry in _parse(text, path)
+        if Role.READ in entry.roles and Role.FLEET_READ not in entry.roles
+    ]
+
+
+def _convert(text: str, path: Path) -> str:
+    """Return the text of a token file in the present format: each entry has the rights that it has now, by name."""
+    if _decode(text, path).format >= FORMAT:
+        return text
+    wanted = _parse(text, path)
+    head, *blocks = text.split(_BLOCK)
+    head = re.sub(r"(?m)^format\s*=.*\n?", "", head).rstrip()
+    new = [f"{head}\nformat = {FORMAT}\n\n".lstrip()]
+    for entry, block in zip(wanted, blocks, strict=False):
+        roles = json.dumps([role.value for role in entry.roles])
+        new.append(_ROLES.sub(lambda found, roles=roles: found[1] + roles, block, count=1))  # type: ignore[misc]
+    converted = _BLOCK.join(new)
+    if len(wanted) != len(blocks) or _parse(converted, path) != wanted:
+        raise ConfigError(
+            f"token file {path} has the format of an older release and can't be converted: put `format = {FORMAT}` on top, and "
+            f"{Role.FLEET_READ.value} into the roles of tokens that read everybody's jobs"
+        )
+    return converted
+
+
 def add_token(path: Path, entry: TokenEntry) -> None:
     """Put an entry at the end of the file."""
-    text = _read(path)
+    text = _convert(_read(path), path)
     new = f"{text.rstrip()}\n\n{render(entry)}"
     _parse(new, path)
     _rewrite(path, new)
@@ -225,9 +295,17 @@ def _rewrite(path: Path, text: str) -> None:
     replace_file(path, text.encode(), ConfigError, owner=owner)
 
 
+def find_token(path: Path, token_id: str) -> TokenEntry:
+    """Return the entry with this id, or raise ConfigError."""
+    found = next((entry for entry in read_tokens(path) if entry.id == token_id), None)
+    if found is None:
+        raise ConfigError(f"token file {path} has no token {token_id!r}")
+    return found
+
+
 def revoke_token(path: Path, token_id: str) -> TokenEntry:
     """Remove an entry from the file and leave the rest unchanged."""
-    text = _read(path)
+    text = _convert(_read(path), path)
     found = next((entry for entry in _parse(text, path) if entry.id == token_id), None)
     if found is None:
         raise ConfigError(f"token file {path} has no token {token_id!r}")

@@ -5,9 +5,11 @@ of what it adds to. Two nodes of one view may be a moment apart. The others are 
 """
 
 from collections.abc import Callable, Collection
+from typing import Final
 
 import msgspec
 
+from detectors.finding import Severity
 from detectors.parts.fleet_parts import SharedKind
 from detectors.parts.network_blame import explain_network
 from rankmend.errors import RankmendError
@@ -20,15 +22,21 @@ from recovery.journal.limits import Policy
 from recovery.people.trouble import PLANE_DEGRADED, is_port_alert
 from recovery.service.job_store import FoundJobs
 from recovery.service.served_job import Core, Job
-from recovery.views.job_view import reason_of, state_of, view_ledger
+from recovery.views.job_view import reason_of, script_of, state_of, view_ledger
 from recovery.views.plan_view import view_plan
 from recovery.views.snapshot_view import view_snapshots
+
+_WORST_FIRST: Final = {Severity.CRITICAL.value: 0, Severity.INFO.value: 2}
 
 
 def view_job(job: Job, desk: ClusterController, may_use: Callable[[str], bool]) -> wire.JobView:
     """Return the view of a managed job; ``may_use``: whether the asking one may see a node."""
     controller = job.controller  # the deciding thread can drop it meanwhile
     ledger = Ledger() if controller is None else controller.ledger
+    orphaned = job.orphaned()
+    problem = job.problem
+    if problem is None and orphaned is not None:
+        problem = orphaned.describe(job.stored.owner)
     memories = [] if controller is None else controller.memories()
     name = job.stored.join.name
     view = view_ledger(
@@ -38,7 +46,7 @@ def view_job(job: Job, desk: ClusterController, may_use: Callable[[str], bool]) 
         state=_state_of(controller, ledger),
         owner=job.stored.owner,
         reason=reason_of(ledger, name),
-        problem=job.problem,
+        problem=problem,
         attributes=job.stored.join.attributes,
         policy=job.settings.policy,
         now_unix_s=job.clock.unix_s(),
@@ -52,7 +60,17 @@ def view_job(job: Job, desk: ClusterController, may_use: Callable[[str], bool]) 
         msgspec.structs.replace(one, nodes=[node for node in one.nodes if may_use(node)])
         for one in nccl_shares.to_wire(shares)
     ]
-    return msgspec.structs.replace(view, planes=planes, nccl=shown) if planes or shown else view
+    refused = [] if orphaned is None else [node for node in orphaned.nodes if may_use(node)]
+    tokens = job.token_ids
+    began_unix_s, now_unix_s = job.began_unix_s, job.clock.unix_s()
+    if controller is not None:
+        view.highest_step = controller.highest_step
+    view.script = script_of(job.stored.join.program)
+    view.began_unix_s = began_unix_s
+    view.lasted_s = None if began_unix_s is None else max(0.0, now_unix_s - began_unix_s)
+    if not (planes or shown or refused or tokens):
+        return view
+    return msgspec.structs.replace(view, planes=planes, nccl=shown, orphans=refused, tokens=tokens)
 
 
 def view_planes(
@@ -88,9 +106,11 @@ def view_ended(found: FoundJobs) -> wire.JobView:
     """Return what is kept of a job that has ended; its journal has the rest."""
     assert found.ended is not None, "called for ended jobs"
     ledger = Ledger()
-    problem = None
+    problem, began_unix_s = None, None
     try:
-        ledger = fold_all(found.journal.read())
+        entries = found.journal.read()
+        ledger = fold_all(entries)
+        began_unix_s = entries[0].unix_s if entries else None
     except RankmendError as error:
         problem = str(error)
     outcome = found.ended.outcome
@@ -104,7 +124,15 @@ def view_ended(found: FoundJobs) -> wire.JobView:
         problem=problem,
         attributes=found.stored.join.attributes,
     )
-    return msgspec.structs.replace(view, incident_id=outcome.incident_id, is_paused=False)
+    ended_s = found.ended.unix_s
+    return msgspec.structs.replace(
+        view,
+        incident_id=outcome.incident_id,
+        is_paused=False,
+        began_unix_s=began_unix_s,
+        lasted_s=None if began_unix_s is None else max(0.0, ended_s - began_unix_s),
+        script=script_of(found.stored.join.program),
+    )
 
 
 def _state_of(controller: Core | None, ledger: Ledger) -> str:
@@ -197,7 +225,14 @@ def view_cluster(desk: ClusterController) -> wire.Cluster:
     return wire.Cluster(
         paused=[wire.Pause(one.scope, one.who, one.reason) for one in ledger.paused.values()],
         held=[
-            wire.HoldView(node, hold.hold.value, hold.who, hold.reason, hold.until_unix_s)
+            wire.HoldView(
+                node,
+                hold.hold.value,
+                hold.who,
+                hold.reason,
+                hold.until_unix_s,
+                ledger.past(node).held_unix_s,
+            )
             for node, hold in holds
             if hold is not None
         ],
@@ -215,4 +250,24 @@ def view_cluster(desk: ClusterController) -> wire.Cluster:
         notes=[text for text, _about in notes],
         notes_about=[about for _text, about in notes],
         observe=list(desk.policy.observed_scopes()),
+        findings=view_findings(desk),
     )
+
+
+def view_findings(desk: ClusterController) -> list[wire.NodeFindingView]:
+    """Return the findings of nodes that are open now, the worst and newest first."""
+    found = [
+        wire.NodeFindingView(
+            node=one.node,
+            check=one.target.alertname,
+            severity=one.target.severity,
+            device=one.target.device,
+            summary=one.summary,
+            action=one.target.action,
+            since_unix_s=one.started_unix_s,
+        )
+        for one in desk.alerts.active
+        if one.is_firing and one.node
+    ]
+    found.sort(key=lambda one: (_WORST_FIRST.get(one.severity, 1), -one.since_unix_s))
+    return found[: wire.FINDINGS_MAX]

@@ -25,11 +25,12 @@ from recovery.service.access import (
     BURST_S,
     Doorman,
     Rate,
+    certificate_ends_unix_s,
     peer_certificate,
     refuse_foreign_pages,
 )
 from recovery.service.audit import Audit
-from recovery.service.backend import Backend
+from recovery.service.backend import READS_OF_SUBJECT_MAX, Backend
 from recovery.service.body_reader import BodyReader, LargeError
 from recovery.service.call import Accepts, BadError, Call, read_parts, read_query
 from recovery.service.controller_config import Limits
@@ -112,6 +113,8 @@ class Api:
             finally:
                 if guard is not None:
                     guard.end()
+            if guard is not None and guard.is_surplus:
+                answer.force_close()
             counter = counters.get(answer.status)
             if counter is None:
                 counter = self.backend.measures.requests.labels(route.name, answer.status)
@@ -159,6 +162,8 @@ class Api:
             answer = self._answer_plainly(route, result) if is_plain else _answered(route, result)
         except Exception as error:  # noqa: BLE001 - one request: its client gets the error, or the log does
             answer = self._sent_on(error, request) or self._refused(error, route)
+            if isinstance(error, DeniedError):
+                self._note_refused_launcher(found, error)
             if attempt.subject is not None and route.kind is RequestKind.REPORT:
                 result = _REPORT_RESULTS.get(type(error), "refused")
                 backend.measures.reports.labels(result).inc()
@@ -169,12 +174,24 @@ class Api:
             )
         return answer
 
+    def _note_refused_launcher(self, found: Mapping[str, str], error: DeniedError) -> None:
+        """Record with its job that a launcher's poll was turned away: no other request names both job and node in its path."""
+        job = self.backend.worker.jobs.running.get(found.get("job", ""))
+        if job is not None and "node" in found:
+            job.note_refused(found["node"], str(error), self.backend.worker.hearing.listened_s())
+
     def _answer_plainly(self, route: Route[Any, Any], result: Any) -> PlainAnswer:
         gives, now = route.gives, self._this_second(self.backend.clock.unix_s())
         return self._plain.make(now, route.status, gives.content_header, gives.encode(result))
 
     async def _carry(self, route: Route[Any, Any], call: Call[Any]) -> Any:
         """Have the request answered by the controller that can."""
+        if route.kind is not RequestKind.READ or call.subject.via or self.doorman.tokens is None:
+            return await self._carry_now(route, call)
+        with self.backend.answers.hold(call.subject.name, READS_OF_SUBJECT_MAX):
+            return await self._carry_now(route, call)
+
+    async def _carry_now(self, route: Route[Any, Any], call: Call[Any]) -> Any:
         peer = answering_peer(self.backend.worker.jobs, route, call)
         if peer is None:
             return await route.handler(self.backend, call)
@@ -235,6 +252,7 @@ class Api:
     ) -> Call[Any]:
         """Return the request, checked for all that needs no look at what it touches."""
         subject = attempt.subject = self._identify(route, request)
+        self._claim(request, subject)
         self._demand(route, subject)
         given, size_bytes = None, 0
         if route.query is not None:
@@ -266,6 +284,17 @@ class Api:
             call.detail = given.reason
         return call
 
+    def _claim(self, request: web.BaseRequest, subject: Subject) -> None:
+        """Count the connection to its subject. Without tokens all are one; other controllers speak for many."""
+        guard = guard_of(request)
+        if (
+            guard is not None
+            and self.doorman.tokens is not None
+            and subject.roles
+            and not subject.via
+        ):
+            guard.claim(subject.name)
+
     def _identify(self, route: Route[Any, Any], request: web.BaseRequest) -> Subject:
         if route.kind is RequestKind.OPEN:
             return Subject("anybody", frozenset())
@@ -288,9 +317,15 @@ class Api:
         """Return who speaks, or raise DeniedError, or TooManyError after too many failures of one address."""
         clock, rates = self.backend.clock, self.backend.rates
         try:
-            return self.doorman.identify(
+            subject = self.doorman.identify(
                 header, certificate, self._this_second(clock.unix_s()), spoken_for
             )
+            if subject.is_node and certificate:
+                ends_unix_s = certificate_ends_unix_s(certificate)
+                self.backend.measures.note_node_certificate(
+                    subject.name, ends_unix_s, clock.unix_s()
+                )
+            return subject
         except DeniedError:
             self.backend.measures.auth_failures.labels("unknown").inc()
             # Limit failures only: other clients behind the same address may have valid tokens.

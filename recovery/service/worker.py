@@ -30,7 +30,7 @@ from recovery.service.request_errors import CallConflictError, FullError
 from recovery.service.short_jobs import ShortJobs
 from recovery.service.views import view_plans
 from recovery.service.worker_inbox import InboxBatch, WorkerInbox
-from recovery.watched.watched_jobs import WatchedJobs, WatchListener
+from recovery.watched.watched_jobs import PresentJobs, WatchedJobs, WatchListener
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +64,10 @@ class Worker:
         self.watched = WatchedJobs(
             hearing.now_s, lambda name: jobs.policy_for(name).hung, desk, watch_listener
         )
+        self.present = PresentJobs()
+        self.on_present: Callable[[str], None] = lambda _node: (
+            None
+        )  # after a report of this node's agent
         self.short_jobs: ShortJobs | None = None  # set where there is a scheduler
         self.left_pods: LeftPods | None = None  # set where there is Kubernetes
         self.hearing = hearing

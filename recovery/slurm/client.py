@@ -47,6 +47,10 @@ class SlurmClient:
         except SlurmUnknownError:
             return frozenset()
 
+    def has_pod(self, _node: str, _pods: Iterable[str]) -> bool:
+        """Return False: Slurm has no pods."""
+        return False
+
     def jobs(self, number: str) -> list[JobInSlurm]:
         """Return the job with this number; several for an array; none where Slurm does not know it."""
         try:

@@ -20,7 +20,13 @@ from rankmend.errors import (
     ManagerError,
     SourceError,
 )
-from recovery.journal.slurm_records import SlurmAsked, SlurmOutcome, SlurmReturnAllowed
+from recovery.journal.slurm_records import (
+    PodProved,
+    SlurmAsked,
+    SlurmOutcome,
+    SlurmReturnAllowed,
+    SlurmVouched,
+)
 from recovery.postgres.database_errors import LeaseLostError
 from recovery.slurm.bench import LOOK_S, SETTLE_S, Bench, Memory, SlurmJournal, fields_of
 from recovery.slurm.client import SlurmClient
@@ -36,6 +42,9 @@ from recovery.slurm.requests import SchedulerAction, SchedulerRequest
 log = logging.getLogger(__name__)
 
 OPEN_MAX: Final = 1_000
+# Of one subject. Each is looked at every few seconds, and one by the word of launchers waits for up to 90 s: more than any bound lets through
+# in that time only keeps others waiting.
+OPEN_OF_SUBJECT_MAX: Final = 64
 NODES_MAX: Final = 1_000
 SHARED_MAX: Final = 8
 DRAINS_LOOK_S: Final = 30.0  # at the nodes that we have drained
@@ -44,6 +53,9 @@ _KEY: Final = re.compile(r"[!-~]{1,200}")
 _NODE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _STEP: Final = re.compile(r"|batch|[0-9]{1,10}")
 _JOB: Final = re.compile(r"[1-9][0-9]{0,9}(_[0-9]{1,9}|\+[0-9]{1,4})?")
+_POD: Final = re.compile(
+    r"[a-z0-9.-]{1,253}/[a-z0-9.-]{1,253}/[A-Za-z0-9-]{1,64}"
+)  # namespace/name/uid
 _LABEL: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _JOB_ACTIONS: Final = frozenset({SchedulerAction.CANCEL, SchedulerAction.REQUEUE})
 _NODE_ACTIONS: Final = frozenset(
@@ -124,6 +136,11 @@ class RequestDesk:
                 raise ConfigError(
                     f"{OPEN_MAX} requests to {manager} are open: {request.key} is refused"
                 )
+            own = sum(work.request.subject == request.subject for work in self.ledger.open)
+            if request.subject and own >= OPEN_OF_SUBJECT_MAX:
+                raise ConfigError(
+                    f"{own} requests to {self.limits.manager} are open for jobs of {request.subject}: {request.key} is refused"
+                )
             asked = SlurmAsked(
                 request.key,
                 request.action.value,
@@ -137,6 +154,9 @@ class RequestDesk:
                 request.pods_of,
                 request.subject[:200],
                 request.vouched[:NODES_MAX],
+                request.pods,
+                request.job_id[:200],
+                request.sharer[:200],
             )
             self._hand_in(asked)
         log.info("asked of %s", self.limits.manager, extra=fields_of(request))
@@ -172,7 +192,33 @@ class RequestDesk:
         self.ask(SchedulerRequest(key, SchedulerAction.DRAIN, (node,), reason=f"{who}: {reason}"))
         return True
 
-    def _hand_in(self, record: SlurmAsked | SlurmReturnAllowed) -> None:
+    def vouch(self, node: str, is_there: Callable[[str, str], bool]) -> None:
+        """Record for open drains of the node that its agent confirms the job that leaves it.
+
+        ``is_there``: whether the agent has reported a job there, under the subject that owns it. The record is for every controller:
+        the one that works on the desk need not be the one to which the agent reports. For any thread.
+        """
+        with self.bench.lock:
+            keys = [
+                work.request.key
+                for work in self.ledger.open
+                if work.request.action is SchedulerAction.DRAIN
+                and work.request.subject
+                and work.request.job_id
+                and node in work.request.nodes
+                and node not in {*work.request.vouched, *work.nodes}
+                and is_there(work.request.job_id, work.request.subject)
+            ]
+            for key in keys:
+                self._hand_in(SlurmVouched(key, node))
+
+    def note_pod(self, proved: PodProved) -> None:
+        """Record in which pod a launcher runs. For any thread."""
+        with self.bench.lock:
+            if self.ledger.pods_proved.get((proved.job_id, proved.node)) != proved:
+                self._hand_in(proved)
+
+    def _hand_in(self, record: SlurmAsked | SlurmReturnAllowed | PodProved | SlurmVouched) -> None:
         """Write a request. It needs no lease: one that was just lost is tried again without."""
         try:
             self.bench.write(record)
@@ -328,7 +374,10 @@ def check_request(request: SchedulerRequest) -> None:
         )
     if not _STEP.fullmatch(request.slurm_step):
         raise ConfigError(f"{request.key}: {request.slurm_step!r:.80} is not a step of a Slurm job")
-    if request.action is SchedulerAction.EVICT and not _LABEL.fullmatch(request.pods_of):
+    if len(request.pods) > NODES_MAX or not all(map(_POD.fullmatch, request.pods)):
+        raise ConfigError(f"{request.key}: {', '.join(request.pods):.200} are not pods")
+    is_by_name = request.action is SchedulerAction.EVICT and not request.pods
+    if is_by_name and not _LABEL.fullmatch(request.pods_of):
         raise ConfigError(
             f"{request.key}: {request.pods_of!r:.80} is not a valid value of a pod's label"
         )

@@ -65,7 +65,7 @@ class JobWork:
         unknown_s = now_unix_s - (memory.job.unknown_unix_s or now_unix_s)
         if not jobs and unknown_s < UNKNOWN_S_MAX:
             move: Move = MoveWait(
-                f"Slurm does not know job {work.request.slurm_job}; it is asked again"
+                f"Slurm does not know job {work.request.slurm_job}; rankmend asks again"
             )
         elif work.request.action is SchedulerAction.CANCEL:
             move = _next_cancel_move(work, jobs, self._bench.settled_s, now_unix_s)

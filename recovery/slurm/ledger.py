@@ -9,6 +9,7 @@ from typing import Final
 from recovery.journal.records import Entry
 from recovery.journal.slurm_records import (
     PodEnded,
+    PodProved,
     PodsSeen,
     ReturnStep,
     SlurmAct,
@@ -24,10 +25,14 @@ from recovery.journal.slurm_records import (
     SlurmOutcome,
     SlurmReturnAllowed,
     SlurmSubmitted,
+    SlurmVouched,
 )
 from recovery.slurm.marks import mark_of
 from recovery.slurm.requests import SchedulerAction, SchedulerRequest
 
+# An agent's word counts as long (`rankmend.watched_report.LEFT_S`); a drain ends within the minute if the manager answers.
+SEEN_S: Final = 600.0
+_PODS_KEPT: Final = 5_000  # launchers of all jobs
 _ENDED_KEPT: Final = 10_000
 _DRAINS_KEPT: Final = 100  # per node
 _ACTS_KEPT: Final = 1_000
@@ -51,6 +56,7 @@ class Work:
     acts: tuple[Act, ...] = ()
     before: SlurmJobSeen | None = None
     nodes: dict[str, SlurmNodeEnded] = field(default_factory=dict)  # never changed in place
+    nodes_unix_s: dict[str, float] = field(default_factory=dict)  # when that was; likewise
     pods: tuple[str, ...] | None = None  # of EVICT, once seen
     pods_ended: dict[str, PodEnded] = field(default_factory=dict)  # never changed in place
     copy: str = ""  # the number under which the job goes on
@@ -108,6 +114,8 @@ class SlurmLedger:
     drained_unix_s: tuple[float, ...] = ()  # when we drained a node
     requeued: tuple[tuple[float, str], ...] = ()  # when we requeued which job
     drains_seen: tuple[tuple[float, SlurmDrainSeen], ...] = ()  # by others; the newest last
+    # Launchers and their pods, by job and node: the newest launcher there.
+    pods_proved: dict[tuple[str, str], PodProved] = field(default_factory=dict)
 
     @property
     def open(self) -> list[Work]:
@@ -118,13 +126,41 @@ class SlurmLedger:
         """Return the nodes that are drained by us."""
         return [node for node, past in self.nodes.items() if past.is_ours]
 
-    def has_seen(self, node: str, subject: str) -> bool:
-        """Return whether the manager has had something of this subject's on the node when it was asked."""
+    def has_seen(self, node: str, subject: str, at_unix_s: float) -> bool:
+        """Return whether the manager, asked within ten minutes of that time, has had something of this subject's on the node.
+
+        Who was there once has others after him: it says nothing of what he reports a day later.
+        """
         return any(
-            (ended := work.nodes.get(node)) is not None and ended.subject == subject
+            (ended := work.nodes.get(node)) is not None
+            and ended.subject == subject
+            and abs(work.nodes_unix_s[node] - at_unix_s) <= SEEN_S
             for work in self.works.values()
             if subject and work.request.subject == subject
         )
+
+    def drains_of(self, subject: str, since_unix_s: float) -> int:
+        """Return how many nodes were drained since then of the share of a subject."""
+        return sum(
+            drain.unix_s > since_unix_s and self._sharer_of(drain) == subject
+            for past in self.nodes.values()
+            for drain in past.drains
+        )
+
+    def held_of(self, subject: str) -> int:
+        """Return how many nodes are drained by us now of the share of a subject."""
+        return sum(self._sharer_of(self.nodes[node].drains[-1]) == subject for node in self.ours)
+
+    def _sharer_of(self, drain: Drain) -> str:
+        work = self.works.get(drain.key)
+        return "" if work is None else work.request.sharer
+
+    def proved_pod(self, job_id: str, node: str, launcher_id: str = "") -> str:
+        """Return the pod in which this launcher runs (without ``launcher_id`` the newest one of the job there); empty: it is not proved."""
+        proved = self.pods_proved.get((job_id, node))
+        if proved is None or (launcher_id and proved.launcher_id != launcher_id):
+            return ""
+        return proved.pod
 
     def history(self, node: str) -> NodeHistory:
         return self.nodes.get(node, NodeHistory())
@@ -182,12 +218,24 @@ def _(record: SlurmAsked, ledger: SlurmLedger, unix_s: float) -> SlurmLedger:
         record.pods_of,
         record.subject,
         record.vouched,
+        record.pods,
+        record.job_id,
+        record.sharer,
     )
     kept = dict(ledger.works)
     over = len(kept) - _ENDED_KEPT
     for key in [key for key, work in kept.items() if work.ended is not None][: max(0, over)]:
         del kept[key]
     return replace(ledger, works={**kept, record.key: Work(request, unix_s)})
+
+
+@_fold.register
+def _(record: SlurmVouched, ledger: SlurmLedger, _unix_s: float) -> SlurmLedger:
+    work = ledger.works.get(record.key)
+    if work is None or record.node in work.request.vouched:
+        return ledger
+    vouched = (*work.request.vouched, record.node)
+    return _with(ledger, replace(work, request=replace(work.request, vouched=vouched)))
 
 
 @_fold.register
@@ -219,9 +267,10 @@ def _(record: SlurmActs, ledger: SlurmLedger, unix_s: float) -> SlurmLedger:
 
 
 @_fold.register
-def _(record: SlurmNodeEnded, ledger: SlurmLedger, _unix_s: float) -> SlurmLedger:
+def _(record: SlurmNodeEnded, ledger: SlurmLedger, unix_s: float) -> SlurmLedger:
     work = ledger.works[record.key]
-    ledger = _with(ledger, replace(work, nodes={**work.nodes, record.node: record}))
+    nodes, times = {**work.nodes, record.node: record}, {**work.nodes_unix_s, record.node: unix_s}
+    ledger = _with(ledger, replace(work, nodes=nodes, nodes_unix_s=times))
     past = ledger.history(record.node)
     is_drain = work.request.action is SchedulerAction.DRAIN
     if is_drain and record.outcome is SlurmOutcome.FAILED and work.did(SlurmAct.DRAIN, record.node):
@@ -238,6 +287,16 @@ def _(record: PodsSeen, ledger: SlurmLedger, _unix_s: float) -> SlurmLedger:
 def _(record: PodEnded, ledger: SlurmLedger, _unix_s: float) -> SlurmLedger:
     work = ledger.works[record.key]
     return _with(ledger, replace(work, pods_ended={**work.pods_ended, record.pod: record}))
+
+
+@_fold.register
+def _(record: PodProved, ledger: SlurmLedger, _unix_s: float) -> SlurmLedger:
+    key = record.job_id, record.node
+    kept = {known: proved for known, proved in ledger.pods_proved.items() if known != key}
+    kept[key] = record
+    for old in list(kept)[:-_PODS_KEPT]:
+        del kept[old]
+    return replace(ledger, pods_proved=kept)
 
 
 @_fold.register

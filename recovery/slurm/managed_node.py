@@ -51,6 +51,10 @@ class NodeManager(Protocol):
         """Return whose work the node runs: Slurm's users, by name and number; in Kubernetes the subjects of its pods' namespaces."""
         ...
 
+    def has_pod(self, node: str, pods: Iterable[str], /) -> bool:
+        """Return whether one of these pods (namespace/name/uid) lives on the node; Slurm has none."""
+        ...
+
     def drain(self, node: str, reason: str, /) -> None:
         """Have the node take nothing new; ``reason`` carries our mark."""
         ...

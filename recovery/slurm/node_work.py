@@ -4,6 +4,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from rankmend.watched_report import PRESENT_S
 from recovery.journal.slurm_records import (
     SlurmAct,
     SlurmActs,
@@ -12,7 +13,7 @@ from recovery.journal.slurm_records import (
     SlurmNodeEnded,
     SlurmOutcome,
 )
-from recovery.journal.witnesses import OutsideAct, refuse
+from recovery.journal.witnesses import OutsideAct, Witness, allows, refuse
 from recovery.slurm.bench import Bench, Memory, text_of
 from recovery.slurm.bounds import refuse_drain
 from recovery.slurm.ledger import SlurmLedger, Work
@@ -23,6 +24,10 @@ from recovery.slurm.node_moves import next_node_move
 from recovery.slurm.requests import SchedulerAction
 
 log = logging.getLogger(__name__)
+
+# An agent says every PRESENT_S which jobs run on its node. A controller that has just taken over, or that is not the one to which the agent
+# reports, has its word within that time and some for a retry; after it there is none.
+WORD_S: Final = PRESENT_S + 30.0
 
 _WORST: Final = (  # what came of a request is the worst that came of its nodes
     SlurmOutcome.DONE, SlurmOutcome.DRY, SlurmOutcome.LEFT, SlurmOutcome.REFUSED, SlurmOutcome.FAILED,
@@ -61,10 +66,10 @@ class NodeWork:
     def _move_node(self, work: Work, node: str, move: Move, memory: Memory) -> str:
         """Return what the node waits for."""
         key, action = work.request.key, work.request.action
-        if isinstance(move, MoveWait):
-            return move.text
         if isinstance(move, Do):
             move = self._forbid_node(work, node, move)
+        if isinstance(move, MoveWait):
+            return move.text
         if isinstance(move, MoveEnd):
             text = text_of(move, memory)
             subject = _confirmed(work, node, move.outcome)
@@ -86,15 +91,19 @@ class NodeWork:
         memory.error = ""
         return f"{node}: {move.act.value} is read back"
 
-    def _forbid_node(self, work: Work, node: str, move: Do) -> Do | MoveEnd:
+    def _forbid_node(self, work: Work, node: str, move: Do) -> Move:
         if self._is_foreign(work, node, move):
+            waited_s = self._bench.clock.unix_s() - work.asked_unix_s
+            if work.request.job_id and 0.0 <= waited_s < WORD_S:
+                return MoveWait(f"{node}: the word of the node's agent about the job there")
             owner, manager = work.request.subject, self._bench.limits.manager
             return MoveEnd(SlurmOutcome.REFUSED, refuse(OutsideAct.DRAIN, node, owner, manager))
         if not self._bench.limits.allows(work.request.action):
             return MoveEnd(SlurmOutcome.DRY, f"would {move.act.value} {node}")
         if move.act is SlurmAct.DRAIN and not work.did(move.act, node):
             count, now_unix_s = self._bench.client.node_count(), self._bench.clock.unix_s()
-            why = refuse_drain(self._bench.ledger, self._bench.limits, count, now_unix_s)
+            limits, sharer = self._bench.limits, work.request.sharer
+            why = refuse_drain(self._bench.ledger, limits, count, now_unix_s, sharer)
             if why is not None:
                 return MoveEnd(SlurmOutcome.REFUSED, f"{node} is not drained: {why}")
         return move
@@ -104,7 +113,12 @@ class NodeWork:
         is_first = move.act is SlurmAct.DRAIN and not work.did(move.act, node)
         if not is_first or not _needs_word(work, node):
             return False
-        return work.request.subject not in self._bench.client.subjects_on(node)
+        client = self._bench.client
+        proved = {pod.pod for pod in self._bench.ledger.pods_proved.values() if pod.node == node}
+        is_there = client.has_pod(node, sorted(proved.intersection(work.request.pods)))
+        is_there = is_there or work.request.subject in client.subjects_on(node)
+        witness = Witness.SCHEDULER if is_there else Witness.LAUNCHER
+        return not allows(OutsideAct.DRAIN, {witness})
 
     def look_at_drains(self) -> Mapping[str, ManagedNode]:
         """See which of our drains somebody has ended, and return the nodes as their manager tells them."""

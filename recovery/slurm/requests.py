@@ -37,6 +37,12 @@ class SchedulerRequest:
     # DRAIN, EVICT: the job's owner. The manager must have something of theirs on the node: launchers alone accuse it.
     subject: str = ""
     vouched: tuple[str, ...] = ()  # DRAIN: nodes for which another witness speaks
+    # Pods (namespace/name/uid) whose own tokens have proved that they are the owner's. EVICT: these are meant, and no others. DRAIN: one
+    # that is on the node is the owner's part there.
+    pods: tuple[str, ...] = ()
+    job_id: str = ""  # DRAIN: the job of ours that leaves the nodes: their agents may confirm that it runs there
+    # DRAIN: the subject whose launchers alone say that something is wrong with the nodes: it has a share of the bounds on drains.
+    sharer: str = ""
 
 
 class Scheduler(Protocol):

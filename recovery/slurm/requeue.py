@@ -157,7 +157,7 @@ def _let_go(work: Work, job: JobInSlurm, facts: JobFacts, times: RequeueTimes) -
     waited_s = facts.now_unix_s - (facts.pending_unix_s or facts.now_unix_s)
     if facts.lost and not 0 < times.lost_node_wait_s <= waited_s:
         return MoveWait(
-            f"job {number} is held: Slurm does not hear {', '.join(facts.lost)}, where its ranks may still run"
+            f"job {number} is held: Slurm has lost touch with {', '.join(facts.lost)}, where its ranks may still run"
         )
     if facts.pending_unix_s is None or waited_s < times.pause_s:
         return MoveWait(f"job {number} waits {times.pause_s:g} s before its start")

@@ -59,7 +59,7 @@ def not_ready(seen: ManagedNode, manager: str) -> ReturnStanding | None:
     if seen.is_silent or seen.is_down:
         state = "+".join([seen.base, *sorted(seen.flags)])
         return ReturnStanding(
-            Stay.SILENT, f"waits until {manager} hears it and has it up: it is {state}"
+            Stay.SILENT, f"waits until {manager} reaches it and has it up: it is {state}"
         )
     if seen.is_rebooting:
         return ReturnStanding(Stay.SILENT, "waits for its restart")

@@ -1,12 +1,18 @@
 """The incidents in a job's journal, with what each cost, as the API and the commands show them. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
 
 from detectors.finding import Finding
 from recovery.api import wire
 from recovery.journal.accounting import Account, RecoveryPhase, account_all
 from recovery.journal.incident_records import EvidenceCollected
 from recovery.journal.records import Entry
+from recovery.views.state_words import IncidentStanding, standing_of
+
+_OPEN: Final = frozenset(one.value for one in IncidentStanding if one.is_open)
 
 
 def view_incidents(entries: Sequence[Entry], job: str) -> list[wire.IncidentView]:
@@ -60,7 +66,22 @@ def _view(account: Account, job: str, finding: Finding) -> wire.IncidentView:
             for one in account.charges
         ],
         blamed_before=_before(account, finding),
+        standing=standing_of(account.state.phase, waits=account.waits_for is not None).value,
+        waits_for="" if account.waits_for is None else account.waits_for.value,
+        highest_step=account.opened.highest_step,
+        ranks_lost=account.ranks_before,
+        lost_s=account.lost_s,
+        is_lost_least=account.is_lost_least,
     )
+
+
+def with_clock(view: wire.IncidentView, now_unix_s: float) -> wire.IncidentView:
+    """Return an incident with the time since its fault, while it is open; ``now_unix_s``: by the clock that stamped its records."""
+    if view.standing not in _OPEN:
+        return view
+    detect_s = view.phases.get(f"{RecoveryPhase.DETECT.value}_s") or 0.0
+    down_s = max(0.0, now_unix_s - view.opened_unix_s) + detect_s
+    return msgspec.structs.replace(view, down_s=down_s)
 
 
 def _before(account: Account, finding: Finding) -> str:

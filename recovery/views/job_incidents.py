@@ -5,7 +5,7 @@ from typing import Final
 from detectors.finding import Finding
 from recovery.api import wire
 from recovery.journal.accounting import Account, Accounting
-from recovery.journal.attempt_records import AttemptStarted, AttemptVerified
+from recovery.journal.attempt_records import AttemptEnded, AttemptStarted, AttemptVerified
 from recovery.journal.incident_records import (
     BlameCorrected,
     CaughtUp,
@@ -14,6 +14,7 @@ from recovery.journal.incident_records import (
     IncidentEvent,
     IncidentOpened,
     NodesCharged,
+    PlanWaits,
 )
 from recovery.journal.journal_reader import JournalReader
 from recovery.journal.journal_rows import GENESIS, entry_of
@@ -29,10 +30,12 @@ _ASKED: Final = tuple(
         AttemptStarted,
         IncidentEvent,
         AttemptVerified,
+        AttemptEnded,
         CaughtUp,
         EvidenceCollected,
         NodesCharged,
         BlameCorrected,
+        PlanWaits,
     )
 )
 _WHERE: Final = f"r.number > ? AND r.number <= ? AND r.kind IN ({', '.join('?' * len(_ASKED))})"

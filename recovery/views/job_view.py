@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from recovery.api import wire
 from recovery.api.parallel_sizes import to_wire
 from recovery.journal.incident_machine import Phase
-from recovery.journal.ledger import Ledger, Wish, stands_paused
+from recovery.journal.ledger import Ledger, OpenIncident, Wish, stands_paused
 from recovery.journal.limits import Policy, patience_left, restarts_left
 from recovery.journal.probe_narrator import describe_now
 from recovery.views.checkpoint_view import view_checkpoint, view_unsaved
+from recovery.views.state_words import standing_of
 
 
 def view_ledger(
@@ -45,6 +46,7 @@ def view_ledger(
         world_size=ledger.world_size,
         nodes=len(ledger.placement),
         restarts=ledger.restarts,
+        restarts_in_all=ledger.restarts_in_all,
         restarts_without_progress=ledger.restarts_without_progress,
         highest_step=ledger.highest_step,
         incidents=ledger.incidents,
@@ -61,15 +63,29 @@ def view_ledger(
         parallel=to_wire(ledger.layout),
         unsaved=None if now_unix_s is None else view_unsaved(ledger, now_unix_s),
         fabric_probe=describe_now(ledger.probes) if ledger.slow or ledger.probes.open else "",
+        down_s=None if incident is None or now_unix_s is None else down_for_s(incident, now_unix_s),
     )
 
 
+def down_for_s(incident: OpenIncident, now_unix_s: float) -> float | None:
+    """Return for how long the job is down since the fault of an incident; None: it trains again."""
+    if incident.state.phase is Phase.RECOVERED:
+        return None
+    return max(0.0, now_unix_s - incident.opened_at.unix_s) + incident.fault_age_s
+
+
+def script_of(program: str) -> str:
+    """Return the script's name in ``NAME:CONTENT`` of `recovery.launcher.ranks.command.program_of`."""
+    return program.rpartition(":")[0]
+
+
 def state_of(ledger: Ledger) -> str:
-    """Return how a job stands that has not ended."""
+    """Return how a job stands that has not ended. While an incident is open the job's word is the incident's."""
     if ledger.closing is not None:
         return "stopping"
-    if ledger.incident is not None and ledger.incident.state.phase is not Phase.RECOVERED:
-        return "waiting" if ledger.incident.waits is not None else "recovering"
+    incident = ledger.incident
+    if incident is not None and incident.state.phase is not Phase.RECOVERED:
+        return standing_of(incident.state.phase, waits=incident.waits is not None).value
     if ledger.start_waits is not None:
         return "waiting"
     if stands_paused(ledger):

@@ -17,6 +17,7 @@ from agent.setup.template import render
 from agent.setup.writing import check_text, write_config
 from rankmend.cli.agent import agent
 from rankmend.errors import ConfigError, StorageError
+from tests.support.eventually import DEADLINE_S
 from tests.support.nics import add_pci, add_rdma, link, write
 
 pytestmark = pytest.mark.process
@@ -85,7 +86,7 @@ def test_person_at_a_terminal_is_asked(tmp_path: Path, answer: str, is_replaced:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=DEADLINE_S,
     )
     os.close(ours)
     os.close(theirs)

@@ -143,6 +143,13 @@ def test_temperatures_of_older_libraries_are_thousandths(sysfs: Path) -> None:
     assert found["temperature_critical_celsius{GPU,edge}"] == 100
 
 
+def test_a_sensor_that_is_not_there_reads_all_ones_and_is_no_temperature(sysfs: Path) -> None:
+    found = collect(sysfs, FakeAmdSmi(temperatures={"EDGE": {"CURRENT": 511, "CRITICAL": 100}}))
+
+    assert "temperature_celsius{GPU,edge}" not in found
+    assert found["temperature_critical_celsius{GPU,edge}"] == 100
+
+
 def test_unsupported_reading_is_absent_and_a_refused_one_is_broken(sysfs: Path) -> None:
     smi = FakeAmdSmi(amdsmi_get_gpu_total_ecc_count=NOT_SUPPORTED, amdsmi_get_pcie_info=IO)
 

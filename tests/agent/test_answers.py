@@ -1,9 +1,9 @@
 """Answers of collectors: what has changed since which revision, as those see it who read answers."""
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agent.findings.snapshot import SeenAnswer, make_snapshot
+from agent.findings.snapshot import SeenAnswers, make_snapshot
 from agent.metrics import Metric
 from agent.sampling.answers import NO_ANSWER, Revision, revise
 from agent.sampling.collection import CollectorOutcome, CollectorView
@@ -60,20 +60,27 @@ def view_of(answer: object) -> CollectorView:
 
 @PATIENT
 @given(ANSWERS)
+@example([[ONE], [ONE._replace(value=5)]])  # within one tick of the clock
 def test_snapshot_that_passes_over_what_is_unchanged_equals_one_made_afresh(
     answers: list[list[Metric]],
 ) -> None:
-    seen: dict[str, SeenAnswer] = {}
+    seen = SeenAnswers()
     answer, revisions = NO_ANSWER, {}
+    before: dict[str, list[object]] = {}
     for number, metrics in enumerate(answers, start=1):
         answer = revise(answer, tuple(metrics), Revision(number))
 
-        kept = make_snapshot([view_of(answer)], 1.0, seen, "findings").readings
-        fresh = make_snapshot([view_of(answer)], 1.0, {}, "findings").readings
+        snapshot = make_snapshot([view_of(answer)], 1.0, seen, "findings")
+        kept = snapshot.readings
+        fresh = make_snapshot([view_of(answer)], 1.0, SeenAnswers(), "findings").readings
 
         assert {name: list(reading.series) for name, reading in kept.items()} == {
             name: list(reading.series) for name, reading in fresh.items()
         }
+        now = {name: list(reading.series) for name, reading in kept.items()}
+        told = {name for name in now | before if now.get(name) != before.get(name)}
+        assert told <= snapshot.changed
+        before = now
         for name, reading in kept.items():  # an equal revision means equal series
             known = revisions.setdefault((name, reading.revision), list(reading.series))
             assert reading.revision is None or known == list(reading.series)

@@ -48,7 +48,8 @@ from tests.support.monitoring import fetch, query, running_prometheus
 pytestmark = pytest.mark.process
 
 _CHANGING = re.compile(
-    r"^(rankmend_(?:agent_\w+|collector_(?:age|duration)_seconds)(?:\{[^}]*\})?) .*$", re.MULTILINE
+    r"^((?:process_\w+|rankmend_(?:agent_\w+|collector_(?:age|duration)_seconds))(?:\{[^}]*\})?) .*$",
+    re.MULTILINE,
 )
 
 

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from agent.collectors.clock import KernelClock
+from agent.config import SERVICE_STATE_DIR
+from agent.doctor import node_agent
 from agent.doctor.gpu import read_gpu
 from agent.doctor.host import read_host
-from agent.doctor.node_agent import read_agent_facts
+from agent.doctor.node_agent import AgentSetup, load_setup, read_agent_facts
 from agent.doctor.places import Places
 from agent.doctor.rdma import read_rdma
 from agent.doctor.slurm import read_slurm
@@ -516,3 +518,33 @@ def test_codes_of_the_small_nvml_are_those_of_the_real_binding() -> None:
     assert {name: getattr(SmallNvml, name) for name in names} == {
         name: getattr(real, name) for name in names
     }
+
+
+def test_agent_without_a_configuration_is_set_up_as_one_with_an_empty_file(tmp_path: Path) -> None:
+    config = tmp_path / "agent.toml"
+    config.write_text("")
+
+    assert load_setup(config)[0] == AgentSetup()
+    assert load_setup(tmp_path / "none.toml")[0] is None
+    assert Path(node_agent.SERVICE_STATE_DIR) == SERVICE_STATE_DIR
+
+
+def test_setup_has_what_the_configuration_says(tmp_path: Path) -> None:
+    config = tmp_path / "agent.toml"
+    config.write_text(
+        'listen = ":9999"\nnode = "n7"\n[tls]\ncert_file = "/t.crt"\nkey_file = "/t.key"\n'
+        '[alerts]\nca_file = "/a.ca"\n[expect]\ngpus = 8\n[nic]\nexclude = ["mlx5_9"]\n'
+        '[watch]\ncontroller = "https://c:9477"\n'
+    )
+
+    assert load_setup(config)[0] == AgentSetup(
+        listen=":9999",
+        node="n7",
+        has_tls=True,
+        certificates=("/a.ca", "/t.crt"),
+        keys=("/t.key",),
+        alerts_ca_file="/a.ca",
+        controller="https://c:9477",
+        gpus=8,
+        nics_left_out=("mlx5_9",),
+    )

@@ -27,7 +27,7 @@ from detectors.doctor.kubernetes import (
     PodPart,
     VolumeFact,
 )
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.kubernetes import Cluster
 from tests.support.nics import add_pci
 
@@ -245,7 +245,7 @@ def built() -> list[dict[str, Any]]:
     objects: list[dict[str, Any]] = []
     for name in ("agent", "controller"):
         words = ["kubectl", "kustomize", str(FOLDER / name)]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=200, check=True)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE_S, check=True)
         objects += [one for one in yaml.safe_load_all(done.stdout) if one]
     return objects
 
@@ -330,7 +330,7 @@ def run_line(cluster: Cluster, line: str) -> None:
         ["sh", "-ec", line],
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=DEADLINE_S,
         check=False,
         env={**os.environ, "KUBECONFIG": str(cluster.folder / "admin.kubeconfig")},
     )
@@ -441,7 +441,7 @@ def test_rights_that_are_taken_away_are_named_and_their_line_gives_them_back(
     after = until_no(short.found)
 
     assert "create clusterrolebinding" in unbound.mend
-    assert short.found == "not allowed: get pods, list pods, get namespaces"
+    assert short.found == "not allowed: get pods, list pods, get namespaces, create tokenreviews"
     assert "pod_rights" not in after
 
 
@@ -467,7 +467,7 @@ def test_the_command_in_a_pod_names_rights_token_and_kubelet(kubernetes_cluster:
 
     done = subprocess.run(
         [*unshare, str(kubernetes_cluster.ca_file), port, token],
-        capture_output=True, text=True, timeout=120, check=False, cwd=ROOT,
+        capture_output=True, text=True, timeout=DEADLINE_S, check=False, cwd=ROOT,
     )  # fmt: skip
 
     told = {one["check"]: one for one in json.loads(done.stdout)["checks"]}

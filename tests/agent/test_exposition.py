@@ -2,7 +2,6 @@
 
 import gzip
 import math
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -13,10 +12,10 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from agent.assembly.families import FAMILIES
 from agent.metrics import Metric
 from agent.page.application import make_metrics_app, make_registry
-from agent.page.exposition import Exposition, content_type_of, is_openmetrics
+from agent.page.exposition import Exposition
 from agent.sampling.answers import NO_ANSWER, CollectorAnswer
 from agent.sampling.collection import CollectorOutcome, CollectorView
-from agent.sampling.runner import runner_metrics
+from agent.sampling.runner import page_metrics, runner_metrics
 from tests.support.agent import PATIENT, answer_of
 
 OWN = [family for name, family in FAMILIES.items() if not name.startswith("rankmend_collector_")]
@@ -95,6 +94,61 @@ def test_page_after_other_answers_is_what_prometheus_client_writes_of_the_last(
         assert node.text().encode() == generate_latest(make_registry(lambda: node.views, FAMILIES))
 
 
+def gpu_answer(*places: tuple[str, str, str], temperatures: float = 45.0) -> list[Metric]:
+    """Return the answer of two GPUs, of which so many know their chassis, slot and tray."""
+    found = []
+    for number in range(2):
+        gpu = (
+            ("gpu", str(number)),
+            ("uuid", f"GPU-{number}"),
+            ("pci_bus_id", f"0000:0{number}:00.0"),
+        )
+        found.append(Metric("rankmend_gpu_temperature_celsius", temperatures, gpu))
+        found.append(Metric("rankmend_gpu_nvlink_up", 1, (*gpu, ("link", "0"))))
+        if number < len(places):
+            place = zip(("chassis", "slot", "tray"), places[number], strict=True)
+            labels = (*gpu, *place, ("host", "1"), ("module", "1"))
+            found.append(Metric("rankmend_gpu_platform_info", 1, labels))
+    return found
+
+
+def test_each_series_of_a_gpu_has_its_chassis_slot_and_tray_once_they_are_known() -> None:
+    node = Node(
+        view_of(*gpu_answer(), name="gpu"),
+        view_of(Metric("rankmend_gpu_lost", 0, gpu_answer()[0].labels), name="gpu_state"),
+    )
+    unplaced = node.text()
+    node.time_s += 60.0
+    node.views[0] = view_of(
+        *gpu_answer(("1821325191344", "7", "3")), name="gpu", before=node.views[0].answer
+    )
+
+    text = node.text()
+
+    assert "chassis" not in unplaced
+    for line in (
+        'rankmend_gpu_temperature_celsius{chassis="1821325191344",gpu="0",pci_bus_id="0000:00:00.0",slot="7",tray="3",uuid="GPU-0"} 45.0',
+        'rankmend_gpu_nvlink_up{chassis="1821325191344",gpu="0",link="0",pci_bus_id="0000:00:00.0",slot="7",tray="3",uuid="GPU-0"} 1.0',
+        'rankmend_gpu_lost{chassis="1821325191344",gpu="0",pci_bus_id="0000:00:00.0",slot="7",tray="3",uuid="GPU-0"} 0.0',
+        'rankmend_gpu_temperature_celsius{gpu="1",pci_bus_id="0000:01:00.0",uuid="GPU-1"} 45.0',
+    ):
+        assert line in text.splitlines()
+    assert text.encode() == generate_latest(make_registry(lambda: node.views, FAMILIES))
+
+
+def test_series_keep_their_place_in_the_rack_when_the_driver_no_longer_names_it() -> None:
+    place = ("1821325191344", "7", "3")
+    node = Node(view_of(*gpu_answer(place, place), name="gpu"))
+    node.text()
+    node.time_s += 60.0
+    node.views = [view_of(*gpu_answer(temperatures=46.0), name="gpu", before=node.views[0].answer)]
+
+    lines = node.text().splitlines()
+
+    assert [line for line in lines if line.endswith(" 46.0") and 'tray="3"' not in line] == []
+    assert len([line for line in lines if line.endswith(" 46.0")]) == 2
+
+
 @pytest.mark.parametrize(
     ("value", "written"),
     [
@@ -139,7 +193,7 @@ def test_collector_that_turned_stale_is_off_the_page_at_once() -> None:
     node = Node(view_of(Metric("rankmend_host_cpus", 8)))
     node.text()
 
-    node.views = [replace(node.views[0], is_stale=True, answer=NO_ANSWER)]
+    node.views = [node.views[0]._replace(is_stale=True, answer=NO_ANSWER)]
 
     assert "rankmend_host_cpus" not in node.text()
     assert 'rankmend_collector_stale{collector="all"} 1.0' in node.text()
@@ -149,7 +203,7 @@ def test_failure_of_a_collector_is_on_the_page_at_once() -> None:
     node = Node(view_of())
     node.text()
 
-    node.views = [replace(node.views[0], outcome=CollectorOutcome.BROKEN, failures=1)]
+    node.views = [node.views[0]._replace(outcome=CollectorOutcome.BROKEN, failures=1)]
 
     assert 'rankmend_collector_success{collector="all"} 0.0' in node.text()
 
@@ -158,7 +212,7 @@ def test_ages_are_at_most_a_second_too_young() -> None:
     node = Node(view_of())
     node.text()
 
-    node.views = [replace(node.views[0], age_s=1.5)]  # the same answer, a second later
+    node.views = [node.views[0]._replace(age_s=1.5)]  # the same answer, a second later
     node.time_s += 1.0
 
     assert 'rankmend_collector_age_seconds{collector="all"} 1.5' in node.text()
@@ -171,12 +225,60 @@ def test_ages_are_at_most_a_second_too_young() -> None:
         ("text/plain;version=0.0.4", False),
         ("*/*", False),
         ("", False),
+        ("application/openmetrics-text;q=0,text/plain", False),
+        ("text/plain;q=1,application/openmetrics-text;q=0.1", False),
+        ("application/openmetrics-text", True),
+        ("application/openmetrics-text; Q=0.5, */*;q=0.1", True),
+        ("application/openmetrics-text;q=0", False),
+        ("application/openmetrics-text;q=none,text/*;q=0.2", True),
     ],
 )
 def test_prometheus_gets_openmetrics_and_others_the_text_format(
     accept: str, expected: bool
 ) -> None:
-    assert is_openmetrics(content_type_of(accept)) is expected
+    _status, headers, _body = page_for(HTTP_ACCEPT=accept)
+
+    assert headers["Content-Type"].startswith("application/openmetrics-text") is expected
+    assert headers["Vary"] == "Accept, Accept-Encoding"
+
+
+@pytest.mark.parametrize(
+    ("encodings", "expected"),
+    [
+        ("gzip", True),
+        ("gzip;q=0, identity", False),
+        ("gzip;q=0", False),
+        ("GZIP;q=0.5, identity;q=0.4", True),
+        ("gzip;q=0.5, identity", False),
+        ("*", True),
+        ("*;q=0", False),
+        ("br, deflate", False),
+        ("x-gzip", True),
+        ("", False),
+    ],
+)
+def test_page_is_compressed_for_who_accepts_it_and_likes_it_as_much(
+    encodings: str, expected: bool
+) -> None:
+    _status, headers, body = page_for(HTTP_ACCEPT_ENCODING=encodings)
+    _status, some_headers, some = page_for(
+        HTTP_ACCEPT_ENCODING=encodings, QUERY_STRING="name[]=rankmend_host_cpus"
+    )
+
+    assert (headers.get("Content-Encoding") == "gzip") is expected
+    assert (body[:2] == b"\x1f\x8b") is expected
+    assert (some_headers.get("Content-Encoding") == "gzip") is expected
+    assert (some[:2] == b"\x1f\x8b") is expected
+    assert some_headers["Vary"] == "Accept, Accept-Encoding"
+
+
+def test_head_has_the_headers_of_the_page_and_no_body() -> None:
+    _status, page_headers, page = page_for()
+    status, headers, body = page_for(REQUEST_METHOD="HEAD")
+
+    assert (status, body) == ("200 OK", b"")
+    assert headers == page_headers
+    assert headers["Content-Length"] == str(len(page))
 
 
 def page_for(**environ: str) -> tuple[str, dict[str, str], bytes]:
@@ -207,6 +309,16 @@ def test_query_for_some_names_is_answered_by_the_library() -> None:
 
 
 def test_other_methods_than_get_are_refused() -> None:
-    status, _headers, _body = page_for(REQUEST_METHOD="DELETE")
+    status, headers, _body = page_for(REQUEST_METHOD="DELETE")
 
     assert status.startswith("405")
+    assert headers["Allow"] == "GET, HEAD, OPTIONS"
+
+
+def test_page_says_nothing_of_a_collector_whose_source_is_absent_unless_it_hangs() -> None:
+    absent = view_of(name="md")._replace(outcome=CollectorOutcome.ABSENT)
+
+    for views, expected in ([absent], False), ([absent._replace(is_stale=True)], True):
+        exposition = Exposition(lambda views=views: views, page_metrics, lambda: 1.0, FAMILIES)
+        text = exposition.page(openmetrics=False, compressed=False).decode()
+        assert ('collector="md"' in text) is expected

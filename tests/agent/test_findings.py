@@ -381,7 +381,7 @@ def check_node(*arguments: str) -> subprocess.CompletedProcess[str]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=DEADLINE_S,
         check=False,
         env={**os.environ, "COLUMNS": "120"},
     )

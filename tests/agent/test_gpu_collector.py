@@ -97,6 +97,25 @@ def test_values_carry_the_labels_of_the_gpu() -> None:
     assert read_state(VIEW)[f"gpu_success{{{DEVICE}}}"] == 1
 
 
+def test_gpus_that_stand_give_the_same_answer_and_one_that_changes_another() -> None:
+    monitor = FakeMonitor(replace(VIEW, gpus=(GPU, replace(GPU, index=1, uuid="GPU-b")), count=2))
+    collector = GpuCollector(cast(GpuMonitor, monitor), 1.0, None, list, Path("/nowhere"))
+    first = collector.collect()
+    older = replace(
+        GPU, age_s=0.9, groups={k: replace(g, age_s=0.9) for k, g in GPU.groups.items()}
+    )
+    monitor.shown = replace(monitor.shown, gpus=(older, *monitor.shown.gpus[1:]))
+
+    assert collector.collect() is first, "only older"
+    hot = {"fast": GroupView(0.1, (("temperature_celsius", (), 91.0),), 9)}
+    monitor.shown = replace(monitor.shown, gpus=(replace(GPU, groups=hot), *monitor.shown.gpus[1:]))
+    assert values_of([*collector.collect()])[f"gpu_temperature_celsius{{{DEVICE}}}"] == 91
+    monitor.shown = replace(
+        monitor.shown, gpus=(replace(GPU, groups=hot, xids={79: 2}), *monitor.shown.gpus[1:])
+    )
+    assert values_of([*collector.collect()])[f"gpu_xid_events_total{{{DEVICE},79}}"] == 2
+
+
 def test_a_driver_that_was_replaced_is_shown() -> None:
     assert read_state(VIEW)["gpu_driver_mismatch"] == 0
     assert read_state(replace(VIEW, is_mismatched=True))["gpu_driver_mismatch"] == 1
@@ -236,3 +255,24 @@ def test_value_that_no_metric_is_for_is_refused() -> None:
 
     with pytest.raises(SourceError, match="invented"):
         read(replace(VIEW, gpus=(replace(GPU, groups=groups),)))
+
+
+def test_driver_that_was_replaced_says_nothing_of_the_gpus() -> None:
+    """NVML 18: no GPU has been seen to be silent, and no collector is broken; the mismatch itself is the finding."""
+    view = replace(
+        VIEW,
+        state=MonitorState.BROKEN,
+        problem="NVML: Driver/library version mismatch",
+        gpus=(replace(GPU, age_s=600.0),),
+        count=None,
+        is_mismatched=True,
+    )
+
+    state = read_state(view, expected=2)
+
+    assert state["gpu_driver_mismatch"] == 1
+    assert not [
+        name for name in state if name.startswith(("gpu_success", "gpu_answering", "gpu_lost"))
+    ]
+    with pytest.raises(NoSourceError, match="replaced"):
+        read(view, expected=2)

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from agent.assembly.host import COLLECTORS, HostSettings, check, make_collectors
 from agent.collectors.clock import ClockCollector, KernelClock, decode_timex, make_adjtimex
 from agent.collectors.host import HostCollector, decode_taint, parse_number, parse_table
+from agent.collectors.network import NetworkCollector
 from agent.collectors.pressure import PressureCollector
-from agent.collectors.processes import STUCK_S_MIN, ProcessesCollector, parse_stat
+from agent.collectors.processes import STUCK_S_MIN, ProcessesCollector, parse_stat, read_state
 from agent.collectors.services import ServicesCollector, Systemctl, parse_units
 from agent.collectors.versions import VersionsCollector, load_baseline, parse_nvidia_version
+from agent.sampling.demand import Demand
 from agent.sources.kept_files import KeptFiles
 from rankmend.errors import ConfigError, NoSourceError, SourceError
 from tests.support.agent import FIXTURE, PATIENT, FakeClock, values_of
@@ -111,6 +113,38 @@ def test_host_is_read_anew_from_kept_descriptors(proc: Path) -> None:
     values = values_of(list(collector.collect()))
 
     assert values["host_oom_kills_total"] == 5
+
+
+def test_what_no_check_reads_of_the_host_waits_for_a_reader(proc: Path) -> None:
+    clock = FakeClock()
+    demand = Demand(clock.now_s)
+    collector = HostCollector(proc, clock, demand)
+    first = values_of(list(collector.collect()))["host_uptime_seconds"]
+    (proc / "uptime").write_text("77.5 1.0\n")
+    (proc / "vmstat").write_text("pswpin 3\npswpout 4\noom_kill 5\n")
+
+    clock.time_s += 1.0
+    unread = values_of(list(collector.collect()))
+    demand.note("10.0.0.1")
+    clock.time_s += 2.0
+    demand.note("10.0.0.1")  # it comes each 2 s
+    clock.time_s += 1.0
+    expected = values_of(list(collector.collect()))
+
+    assert (unread["host_uptime_seconds"], unread["host_oom_kills_total"]) == (first, 5)
+    assert expected["host_uptime_seconds"] == 77.5
+
+
+def test_what_no_check_reads_of_the_host_is_at_most_15_seconds_old(proc: Path) -> None:
+    clock = FakeClock()
+    collector = HostCollector(proc, clock, Demand(clock.now_s))
+    list(collector.collect())
+    (proc / "uptime").write_text("77.5 1.0\n")
+
+    clock.time_s += 15.0
+    values = values_of(list(collector.collect()))
+
+    assert values["host_uptime_seconds"] == 77.5
 
 
 def test_file_that_procfs_gives_a_page_at_a_time_is_read_to_the_bound() -> None:
@@ -499,3 +533,27 @@ def test_any_version_file_is_understood_or_passed_over(text: str) -> None:
     version = parse_nvidia_version(text)
 
     assert version is None or version in text
+
+
+@pytest.mark.parametrize(
+    ("stat", "state"),
+    [
+        (b"7 (bash) S 1 7 7 0", "sleeping"),
+        (b"7 (a) R) D 1 7 7 0", "disk_sleep"),  # the name is "a) R"
+        (b"7 (bash) Q 1 7 7 0", None),
+        (b"7 bash S 1", None),
+        (b"", None),
+    ],
+)
+def test_state_of_a_process_stands_behind_its_name(stat: bytes, state: str | None) -> None:
+    assert read_state(stat) == state
+
+
+def test_device_with_fewer_counters_than_the_kernel_documents_breaks_the_network(
+    proc: Path,
+) -> None:
+    (proc / "net").mkdir(exist_ok=True)
+    (proc / "net" / "dev").write_text("Inter-|\n face |\n  eth0: 1 2 3\n")
+
+    with pytest.raises(SourceError, match="3 counters of eth0"):
+        list(NetworkCollector(proc).collect())

@@ -81,6 +81,68 @@ def test_one_address_gets_its_share_and_is_answered_again_when_its_slow_requests
     assert eventually(is_answered, "an answer")
 
 
+def exchange(client: socket.socket, request: bytes) -> bytes:
+    """Send a request and return the answer up to the body of the page."""
+    client.sendall(request)
+    got = b""
+    while not got.endswith(b"page") and (data := client.recv(65536)):
+        got += data
+    return got
+
+
+def test_connection_is_kept_for_the_next_request(server: HttpServer) -> None:
+    with connect(server) as client:
+        answers = [exchange(client, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n") for _request in range(3)]
+
+    assert all(got.startswith(b"HTTP/1.1 200 OK\r\n") for got in answers)
+    assert all(b"Connection: close" not in got for got in answers)
+
+
+@pytest.mark.parametrize(
+    "request_head",
+    [
+        b"GET / HTTP/1.0\r\n\r\n",
+        b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n",
+        b"GET / HTTP/1.1\r\nContent-Length: 5\r\n\r\n",
+        b"GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
+    ],
+)
+def test_connection_that_can_not_be_kept_is_closed_after_its_answer(
+    server: HttpServer, request_head: bytes
+) -> None:
+    with connect(server) as client:
+        got = exchange(client, request_head)
+
+        assert b"\r\nConnection: close\r\n" in got
+        assert is_over(client)
+
+
+def test_kept_connection_that_rests_gives_way_to_a_new_client(server: HttpServer) -> None:
+    request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+    with ExitStack() as stack:
+        kept = [stack.enter_context(connect(server)) for _client in range(OF_ADDRESS_MAX)]
+        for client in kept:
+            exchange(client, request)
+
+        def is_answered() -> bool:
+            with connect(server) as late:
+                try:
+                    return exchange(late, request).endswith(b"page")
+                except OSError:
+                    return False
+
+        assert eventually(is_answered, "room for a client more")
+        assert is_over(kept[0])
+
+
+def test_slow_head_on_a_kept_connection_is_cut_off(server: HttpServer) -> None:
+    with connect(server) as client:
+        exchange(client, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        client.sendall(b"GET / HTTP/1.1\r\nX: ")
+
+        assert is_over(client)
+
+
 def test_no_number_of_addresses_takes_what_is_kept_for_this_machine() -> None:
     slots = RequestSlots()
     with ExitStack() as stack:

@@ -268,6 +268,22 @@ def test_message_that_comes_later_is_heard_without_a_collect() -> None:
     assert worst.severity is Severity.CRITICAL
 
 
+def test_log_that_has_not_grown_is_neither_counted_nor_judged_anew() -> None:
+    device = FakeDevice(xid_record(0))
+    one = collector(device)
+    first, judged = list(one.collect()), one.findings()
+
+    again, judged_again = list(one.collect()), one.findings()
+    device.put(xid_record(1, 95))
+    eventually(lambda: len(one.findings()) == 2, "the second event")
+    grown = values(one)
+    one.stop()
+
+    assert all(new is old for new, old in zip(again, first, strict=True))
+    assert judged_again is judged
+    assert grown["gpu_xid_total{0000:3b:00.0,95}"] == 1
+
+
 def test_userspace_lines_are_untrusted_unless_a_test_says_otherwise() -> None:
     for trusts_user, xids, untrusted in ((False, None, 1), (True, 1, 0)):
         one = collector(FakeDevice(xid_record(0, priority=11)), trusts_user=trusts_user)
@@ -409,7 +425,7 @@ def test_oom_kill_in_a_cgroup_is_told_with_process_and_cgroup() -> None:
             list(one.collect())
 
             eater = subprocess.Popen([sys.executable, "-c", eat], stderr=subprocess.DEVNULL)
-            eater.wait(timeout=200)
+            eater.wait(timeout=DEADLINE_S)
             eventually(lambda: any(e.pid == eater.pid for e in heard), "the word of the kill")
             one.stop()
         finally:

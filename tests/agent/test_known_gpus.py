@@ -125,3 +125,52 @@ def test_a_card_that_is_listed_twice_is_one_card() -> None:
     memory = update(update(DeviceMemory(), look), look)
 
     assert len(memory.known) == len(memory.standings) == 1
+
+
+def fast(values: tuple[tuple[str, tuple[str, ...], float], ...] | None) -> GpuMessage:
+    return GpuMessage(0, UUIDS[0], "0000:00:00.0", "fast", values, {}, 0, "", False, False)
+
+
+def test_message_without_values_says_that_they_are_as_before() -> None:
+    gpus = KnownGpus()
+    gpus.add_values(fast((("temperature_celsius", (), 45.0),)), 1.0)
+    (before,) = gpus.views(1.0, ())
+
+    gpus.add_values(fast(None), 5.0)
+    (after,) = gpus.views(5.5, ())
+
+    assert after.groups["fast"].values == (("temperature_celsius", (), 45.0),)
+    assert after.groups["fast"].revision == before.groups["fast"].revision
+    assert (after.groups["fast"].age_s, after.age_s) == (0.5, 0.5)
+
+
+def test_values_that_were_forgotten_are_not_there_until_they_are_sent_again() -> None:
+    gpus = KnownGpus()
+    gpus.add_values(fast((("temperature_celsius", (), 45.0),)), 1.0)
+    gpus.forget_values()
+
+    gpus.add_values(fast(None), 2.0)
+    (view,) = gpus.views(2.0, ())
+
+    assert view.groups == {}
+
+
+def test_gpu_that_a_sweep_names_has_answered_and_keeps_its_values() -> None:
+    gpus = started()
+
+    gpus.note_same({"fast": [1]}, 5.0)
+
+    first, second, *_ = gpus.views(6.0, ())
+    assert (first.age_s, second.age_s) == (5.0, 1.0)
+    assert second.groups["fast"].age_s == 1.0
+    assert second.groups["fast"].values == (("utilization_ratio", (), 0.5),)
+
+
+def test_values_that_are_sent_anew_and_are_the_same_have_the_same_revision() -> None:
+    gpus = started()
+    before = gpus.views(2.0, ())[0].groups["fast"]
+
+    see(gpus, UUIDS, 5.0)
+
+    after = gpus.views(6.0, ())[0].groups["fast"]
+    assert (after.revision, after.age_s) == (before.revision, 1.0)

@@ -58,6 +58,9 @@ class FakeSampling:
     def watch(self) -> None:
         self.watched += 1
 
+    def absent(self) -> tuple[str, ...]:
+        return ("md", "nfs")
+
     def unanswered(self) -> tuple[str, ...]:
         return self.pending
 

@@ -12,7 +12,8 @@ from agent.metrics import MetricType
 def test_metric_follows_the_naming_rules(name: str) -> None:
     family = FAMILIES[name]
 
-    assert re.fullmatch(r"rankmend_[a-z0-9]+(_[a-z0-9]+)+", name)
+    # process_*: Prometheus' own names for any process
+    assert re.fullmatch(r"(rankmend_[a-z0-9]+|process)(_[a-z0-9]+)+", name)
     assert name.endswith("_total") == (family.type is MetricType.COUNTER)
     if family.unit and " " not in family.unit:
         assert f"_{family.unit}" in name

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from agent.collectors.nic import RESCAN_RUNS, NicCollector
 from agent.collectors.nic_files import COUNTERS, parse_counter, parse_rate, parse_state
+from agent.sampling.demand import Demand
 from agent.sources.kept_files import HOLD_RUNS_MAX, KeptFiles
 from rankmend.errors import NoSourceError, SourceError
 from tests.support.agent import PATIENT, FakeClock, checked, values_of
@@ -306,6 +307,67 @@ def test_kept_file_that_fails_waits_twice_as_long_each_time(tmp_path: Path) -> N
 
     gaps = [after - before for before, after in pairwise(tried)]
     assert gaps == [1, 2, 4, 8, 16, 32, HOLD_RUNS_MAX, HOLD_RUNS_MAX, HOLD_RUNS_MAX]
+
+
+def test_file_that_holds_what_it_held_gives_the_same_text(tmp_path: Path) -> None:
+    files = KeptFiles()
+    write(tmp_path / "state", "4: ACTIVE")
+    first = files.read(str(tmp_path / "state"))
+
+    again = files.read(str(tmp_path / "state"))
+    write(tmp_path / "state", "1: DOWN")
+    changed = files.read(str(tmp_path / "state"))
+
+    assert again is first
+    assert changed == "1: DOWN"
+
+
+def test_sample_of_a_counter_that_stands_is_made_once(sys: Path) -> None:
+    collector = NicCollector(sys)
+    first = {id(metric) for metric in collector.collect()}
+
+    again = [m for m in collector.collect() if m.name == "rankmend_nic_symbol_errors_total"]
+
+    assert again
+    assert {id(metric) for metric in again} <= first
+
+
+def test_files_are_unchanged_until_one_holds_another_text_or_is_gone(tmp_path: Path) -> None:
+    files = KeptFiles()
+    files._kept_max = 1  # the second is opened for each look
+    paths = [str(tmp_path / name) for name in ("state", "rate")]
+    for path in paths:
+        write(Path(path), "4: ACTIVE")
+    assert not files.are_unchanged(paths), "nobody has read them"
+    for path in paths:
+        files.read(path)
+
+    assert files.are_unchanged(paths)
+    write(tmp_path / "rate", "1: DOWN")
+    assert not files.are_unchanged(paths)
+    files.read(paths[1])
+    assert files.are_unchanged(paths)
+    (tmp_path / "rate").unlink()
+    assert not files.are_unchanged(paths)
+
+
+def test_ports_that_stand_give_the_same_answer_and_a_link_that_falls_is_in_the_next(
+    sys: Path,
+) -> None:
+    clock = FakeClock()
+    collector = NicCollector(sys, clock=clock, demand=Demand(clock.now_s))
+    first = collector.collect()
+    clock.time_s += 1.0
+
+    assert collector.collect() is first
+    write(port_of(sys, "mlx5_0") / "state", "1: DOWN")
+    clock.time_s += 1.0
+    fallen = collect(collector)
+    write(port_of(sys, "mlx5_0") / "counters" / "link_downed", "7")
+    clock.time_s += 1.0
+
+    assert fallen["nic_port_state_id{mlx5_0,1}"] == 1
+    assert collect(collector)["nic_link_downed_total{mlx5_0,1}"] == 7
 
 
 def test_descriptors_beyond_the_bound_are_not_kept(tmp_path: Path) -> None:

@@ -10,10 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.assembly.families import FAMILIES
+from agent.findings.policy_files import load_checks
 from agent.nvml import fields
-from agent.nvml.child_messages import decode
+from agent.nvml.child import WHOLE_S, Child
+from agent.nvml.child_messages import GpuMessage, SweepMessage, decode
 from agent.nvml.child_protocol import CallPage, make_page, read_call
 from agent.nvml.driver_call import NO_GPU
+from agent.nvml.group_medium import pcie_replays_max
 from agent.nvml.nvml_calls import UNSUPPORTED_S, GpuLostError, NvmlGoneError
 from agent.nvml.sampler import GpuProcess, GpuSampler
 from rankmend.errors import SourceError
@@ -48,6 +51,25 @@ def opened(clock: FakeClock | None = None, skipped: frozenset[int] = frozenset()
     os.close(descriptor)  # the page stays mapped
     sampler.open(skipped)
     return sampler
+
+
+class FakeChannel:
+    """The agent's end: keeps what is sent."""
+
+    def __init__(self) -> None:
+        self.packets: list[bytes] = []
+
+    def setsockopt(self, *_option: object) -> None:
+        pass
+
+    def send(self, data: bytes) -> int:
+        self.packets.append(data)
+        return len(data)
+
+    def pop_fast(self) -> list[GpuMessage]:
+        """Return the messages about what checks read, and forget all."""
+        messages, self.packets = [decode(data) for data in self.packets], []
+        return [m for m in messages if isinstance(m, GpuMessage) and m.group == fields.CHECKED]
 
 
 def values_of(sampler: GpuSampler, group: str, gpu: int = 0) -> dict[str, float]:
@@ -144,7 +166,8 @@ def test_stand_in_for_a_passed_through_card_has_the_series_of_a_real_one(node: S
     told = {key for group in GROUPS for key in values_of(sampler, group)}
 
     real = (ROOT / "tests" / "fixtures" / "nvml" / "h200-series").read_text().splitlines()
-    assert {key for key in told if not key.startswith("info{")} == set(real)
+    reckoned = {"pcie_replays_per_minute_max"}  # since then, from generation and width
+    assert {key for key in told if not key.startswith("info{")} == set(real) | reckoned
 
 
 def test_activity_is_a_mean_between_two_samples(node: StubNode) -> None:
@@ -496,6 +519,166 @@ def test_nonsense_from_a_child_is_refused(data: bytes) -> None:
 
 
 def test_no_two_fields_of_a_batch_have_one_name_and_labels() -> None:
-    for batch in (fields.FAST, fields.MEDIUM, fields.SLOW):
+    for batch in ((*fields.FAST_CHECKED, *fields.FAST_SHOWN), fields.MEDIUM, fields.SLOW):
         named = [(field.name, field.labels) for field in batch]
         assert len(set(named)) == len(named)
+
+
+ONES = 0xFFFF_FFFF
+
+
+def test_all_ones_of_a_function_are_no_value(node: StubNode) -> None:
+    for function, answer in (
+        ("nvmlDeviceGetTemperature/0", 255),
+        ("nvmlDeviceGetClockInfo/0", ONES),
+        ("nvmlDeviceGetFanSpeed", ONES),
+        ("nvmlDeviceGetCurrPcieLinkWidth", ONES),
+        ("nvmlDeviceGetMaxPcieLinkGeneration", ONES),
+    ):
+        node.set(0, function, answer)
+    node.set(0, "nvmlDeviceGetUtilizationRates", ONES, 61)
+
+    sampler = opened()
+    fast, medium = values_of(sampler, "fast"), values_of(sampler, "medium")
+
+    assert {"temperature_celsius", "clock_hertz{graphics}", "fan_ratio"}.isdisjoint(fast)
+    assert "utilization_ratio" not in fast
+    assert fast["memory_utilization_ratio"] == pytest.approx(0.61)
+    assert fast["clock_hertz{sm}"] > 0
+    assert {"pcie_width_lanes", "pcie_generation_max"}.isdisjoint(medium)
+    assert "pcie_replays_per_minute_max" not in medium  # of a link that nobody knows
+
+
+@pytest.mark.parametrize(
+    ("generation", "lanes", "replays"),
+    [(3, 16, 8), (4, 16, 16), (5, 16, 31), (6, 16, 62), (5, 8, 16), (4, 1, 1), (1, 16, 3)],
+)
+def test_a_link_may_have_as_many_replays_as_its_generation_and_width_allow(
+    generation: int, lanes: int, replays: int
+) -> None:
+    assert pcie_replays_max(generation, lanes) == replays
+
+
+@pytest.mark.parametrize(("generation", "lanes"), [(None, 16), (5, None), (0, 16), (5, 0), (7, 16)])
+def test_the_replays_of_a_link_of_unknown_kind_have_no_limit(
+    generation: int | None, lanes: int | None
+) -> None:
+    assert pcie_replays_max(generation, lanes) is None
+
+
+def test_place_in_the_rack_is_told_where_the_driver_knows_it(node: StubNode) -> None:
+    node.answers["0/nvmlDeviceGetPlatformInfo"] = "1821325191344 7 3 1 2"
+    sampler = opened()
+
+    with_rack, without = values_of(sampler, "slow", gpu=0), values_of(sampler, "slow", gpu=1)
+
+    assert with_rack["platform_info{1821325191344,7,3,1,2}"] == 1
+    assert not [name for name in without if name.startswith("platform_info")]
+
+
+def test_child_sends_values_that_stand_once_and_what_changes_at_once(node: StubNode) -> None:
+    channel = FakeChannel()
+    child = Child(opened(), channel, 1.0, frozenset())  # type: ignore[arg-type]
+    child._sweep(100.0)
+    first = channel.pop_fast()
+
+    child._sweep(101.0)
+    second = channel.pop_fast()
+    node.set(1, "nvmlDeviceGetTemperature/0", 91)
+    child._sweep(102.0)
+    third = channel.pop_fast()
+
+    assert [message.gpu for message in first] == [0, 1]
+    assert all(message.values for message in first)
+    assert second == []
+    assert [message.gpu for message in third] == [1]
+    assert ("temperature_celsius", (), 91) in (third[0].values or ())
+    assert WHOLE_S < 60.0  # an agent that has lost them soon has them again
+
+
+def test_field_that_fails_is_counted_each_time_and_one_that_changes_is_read_at_once(
+    node: StubNode,
+) -> None:
+    sampler = opened()
+    gpu = sampler.gpus[0]
+    before = values_of(sampler, "medium")
+
+    node.field(0, 4, 3)
+    changed = values_of(sampler, "medium")
+    again = values_of(sampler, "medium")
+    node.set(0, "field/4/0", "E999")
+    errors = []
+    for _read in range(3):
+        values_of(sampler, "medium")
+        errors.append(gpu.error_count)
+
+    name = "ecc_errors_total{uncorrected,volatile}"
+    assert (before[name], changed[name], again[name]) == (0, 3, 3)
+    assert errors == [1, 2, 3]
+
+
+def test_sweep_names_the_gpus_that_were_read_and_are_as_they_were(node: StubNode) -> None:
+    channel = FakeChannel()
+    child = Child(opened(), channel, 1.0, frozenset())  # type: ignore[arg-type]
+    child._sweep(100.0)
+    channel.packets.clear()
+
+    node.set(1, "nvmlDeviceGetTemperature/0", 91)
+    child._sweep(101.0)
+
+    sweep = decode(channel.packets[-1])
+    assert isinstance(sweep, SweepMessage)
+    assert sweep.same[fields.CHECKED] == [0]
+
+
+def test_time_under_a_reason_that_a_check_reads_is_sent_at_once_and_other_time_is_kept(
+    node: StubNode,
+) -> None:
+    channel, clock = FakeChannel(), FakeClock()
+    child = Child(opened(clock), channel, 1.0, frozenset())  # type: ignore[arg-type]
+    node.set(0, "nvmlDeviceGetCurrentClocksEventReasons", 0x1)  # idle
+    node.set(1, "nvmlDeviceGetCurrentClocksEventReasons", 0x40)  # slowed by heat
+    child._sweep(100.0)
+    channel.pop_fast()
+
+    clock.time_s += 1.0
+    child._sweep(101.0)
+    (slowed,) = channel.pop_fast()
+    node.set(0, "nvmlDeviceGetTemperature/0", 91)
+    clock.time_s += 1.0
+    child._sweep(102.0)
+    hotter = channel.pop_fast()[0]
+
+    assert (slowed.gpu, slowed.seconds["hw_thermal_slowdown"]) == (1, 1.0)
+    assert (hotter.gpu, hotter.seconds["gpu_idle"]) == (0, 2.0)
+
+
+def test_every_reason_that_a_shipped_check_reads_is_sent_at_once() -> None:
+    family = "rankmend_gpu_clocks_event_seconds_total"
+    checks = [check for check in load_checks(FAMILIES) if check.metric == family]
+
+    read = {
+        reason
+        for reason in fields.CLOCKS_EVENT_REASONS
+        if any(check.means((("reason", reason),)) for check in checks)
+    }
+
+    assert read == fields.CHECKED_REASONS
+
+
+def test_child_sends_all_values_of_a_gpu_that_is_back(node: StubNode) -> None:
+    channel = FakeChannel()
+    sampler = opened()
+    child = Child(sampler, channel, 1.0, frozenset())  # type: ignore[arg-type]
+    child._sweep(100.0)
+    node.lose(0)
+    child._sweep(101.0)
+    node.lose(0, is_lost=False)
+    sampler.reopen(sampler.gpus[0])
+    channel.pop_fast()
+
+    child._sweep(102.0)
+    (back,) = [message for message in channel.pop_fast() if message.gpu == 0]
+
+    assert not back.is_lost
+    assert back.values

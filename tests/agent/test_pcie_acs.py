@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from agent.assembly.families import FAMILIES
 from agent.assembly.privileged import make_read_acs
 from agent.collectors.versions import VersionsCollector
-from agent.config import AgentConfig
 from agent.doctor.exported_acs import ask_agents_acs
 from agent.doctor.gpu import read_switch_ports
+from agent.doctor.node_agent import AgentSetup
 from agent.doctor.places import Places
 from agent.page.exposition import Exposition
 from agent.root_helper.client import ask_acs
@@ -375,7 +375,7 @@ def test_user_without_rights_gets_the_agents_reading(
     exposition = Exposition(lambda: [view], runner_metrics, lambda: 100.0, FAMILIES)
 
     with serving(exposition.page(openmetrics=False, compressed=False)) as address:
-        ask = partial(ask_agents_acs, AgentConfig(listen=address))
+        ask = partial(ask_agents_acs, AgentSetup(listen=address))
         ports, is_by_agent = read_switch_ports(Places(tmp_path / "proc", sys, tmp_path), ask)
 
     facts = GpuFacts(cards=2, switches=0, switch_ports=ports, is_acs_by_agent=is_by_agent)
@@ -390,4 +390,4 @@ def test_user_without_rights_gets_the_agents_reading(
 
 
 def test_agent_that_is_not_there_tells_nothing() -> None:
-    assert ask_agents_acs(AgentConfig(listen="127.0.0.1:1")) == {}
+    assert ask_agents_acs(AgentSetup(listen="127.0.0.1:1")) == {}

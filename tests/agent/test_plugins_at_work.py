@@ -19,6 +19,7 @@ from agent.sampling.collection import CollectorOutcome
 from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError, NoSourceError, SourceError
 from tests.support.agent import FIXTURE, ROOT
+from tests.support.eventually import DEADLINE_S
 from tests.support.plugins import MODULE, Site, load, site_on_path
 
 pytestmark = pytest.mark.process
@@ -206,7 +207,7 @@ def test_example_is_installed_by_pip_and_shown_by_the_agent(tmp_path: Path) -> N
             env=environment,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=DEADLINE_S,
             check=False,
         )
 

@@ -122,3 +122,17 @@ def test_rank_that_its_launcher_shows_is_not_taken_from_the_path_as_well(shm: Pa
     assert sorted(shown) == sorted(
         f"rank_progress_success{{{job_id},0}}" for job_id in (JOB_ID, other_job_id)
     )
+
+
+def test_a_job_that_a_launcher_shows_has_the_user_of_its_connection(shm: Path) -> None:
+    table = RankTable()
+    source = PathSource(f"{make_progress_file(shm, rank=0)}")
+    table.open(1, 1001)
+    table.open(2, 1002)
+    assert table.owners() == []
+
+    table.show(1, source.ranks())
+    assert table.owners() == [(JOB_ID, 1001)]
+
+    table.show(1, [])
+    assert table.owners() == []

@@ -18,7 +18,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.root_helper.client import HelperClient, TransceiverMemories, parse_memories
+from agent.root_helper.client import (
+    HelperClient,
+    SeldomAsked,
+    TransceiverMemories,
+    parse_memories,
+)
 from agent.root_helper.listener import HelperService, inherited_listener, listen
 from agent.root_helper.program_list import Paths, programs_of
 from agent.root_helper.program_runner import OUTPUT_BYTES_MAX, Program, ProgramRunner
@@ -216,7 +221,7 @@ def test_uid_that_is_not_the_agents_is_refused(paths: Paths, tmp_path: Path) -> 
             capture_output=True,
             text=True,
             check=False,
-            timeout=200,
+            timeout=DEADLINE_S,
         )
 
     assert "uid 12345 may not send queries" in asked.stdout, asked.stderr
@@ -417,7 +422,7 @@ def test_helper_takes_the_socket_that_systemd_passes(tmp_path: Path) -> None:
         try:
             answer = HelperClient(path, SystemClock(), 200.0).ask(HelperQuery.TRANSCEIVERS)
             process.send_signal(signal.SIGTERM)
-            _out, error_text = process.communicate(timeout=200)
+            _out, error_text = process.communicate(timeout=DEADLINE_S)
         finally:
             process.kill()
 
@@ -582,7 +587,7 @@ def test_helper_command_serves_and_stops_on_sigterm(tmp_path: Path) -> None:
         eventually(lambda: is_listening(path), "the helper's socket")
         answer = HelperClient(path, SystemClock(), 200.0).ask(HelperQuery.TRANSCEIVERS)
         process.send_signal(signal.SIGTERM)
-        _out, error_text = process.communicate(timeout=200)
+        _out, error_text = process.communicate(timeout=DEADLINE_S)
     finally:
         process.kill()
 
@@ -590,3 +595,47 @@ def test_helper_command_serves_and_stops_on_sigterm(tmp_path: Path) -> None:
     assert process.returncode == 0, error_text
     assert "helper stopped" in error_text
     assert not path.exists()
+
+
+class CountedHelper:
+    """A helper that gives one answer to each query and counts the questions."""
+
+    def __init__(self, *results: ProgramResult) -> None:
+        self.results = results
+        self.questions = 0
+
+    def ask(self, query: HelperQuery) -> HelperAnswer:
+        self.questions += 1
+        return HelperAnswer(query, 0.5, self.results)
+
+
+@pytest.mark.parametrize(
+    ("query", "results", "is_kept"),
+    [
+        (HelperQuery.IPMI_SENSORS, (), True),
+        (HelperQuery.NVME_SMART, (ProgramResult("nvme0", ProgramOutcome.ABSENT),), True),
+        (HelperQuery.TRANSCEIVERS, (ProgramResult("all", ProgramOutcome.ANSWERED, 0),), True),
+        (HelperQuery.TRANSCEIVERS, (ProgramResult("all", ProgramOutcome.ANSWERED, 1),), False),
+        (HelperQuery.TRANSCEIVERS, (ProgramResult("all", ProgramOutcome.ANSWERED, 0, "x"),), False),
+        (HelperQuery.PCIE_ACS, (ProgramResult("all", ProgramOutcome.ANSWERED, 0, "x"),), True),
+        (HelperQuery.PCIE_ACS, (ProgramResult("all", ProgramOutcome.FAILED),), False),
+        (HelperQuery.IPMI_SENSORS, (ProgramResult("full", ProgramOutcome.ANSWERED, 0),), False),
+        (HelperQuery.DISK_SMART, (ProgramResult("sda", ProgramOutcome.FAILED),), False),
+    ],
+)
+def test_helper_is_asked_seldom_for_what_is_not_there_or_does_not_change(
+    query: HelperQuery, results: tuple[ProgramResult, ...], is_kept: bool
+) -> None:
+    clock, helper = FakeClock(), CountedHelper(*results)
+    seldom = SeldomAsked(helper.ask, clock)
+
+    seldom.ask(query)
+    clock.time_s += 60.0
+    again = seldom.ask(query)
+    questions_of_a_minute = helper.questions
+    clock.time_s += 540.0
+    seldom.ask(query)
+
+    assert questions_of_a_minute == (1 if is_kept else 2)
+    assert again.age_s == (60.5 if is_kept else 0.5)
+    assert helper.questions == (2 if is_kept else 3)

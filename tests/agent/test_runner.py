@@ -11,6 +11,7 @@ from agent.assembly.families import FAMILIES
 from agent.metrics import Metric
 from agent.page.application import make_registry
 from agent.sampling.collection import SERIES_MAX, CollectorOutcome, Slot
+from agent.sampling.demand import Demand
 from agent.sampling.runner import HURRY_S_MIN, Runner
 from agent.sampling.schedule import Schedule
 from rankmend.clock import SystemClock
@@ -51,6 +52,37 @@ def test_values_carry_their_age_and_are_dropped_past_the_bound() -> None:
     assert (
         past_bound.outcome is CollectorOutcome.MEASURED
     )  # age alone tells: nothing was measured anew
+
+
+def test_the_same_tuple_is_the_same_answer_also_after_a_failure() -> None:
+    kept = (LOAD,)
+    given: list[tuple[Metric, ...] | None] = [kept, kept, None, kept]
+
+    class Standing:
+        name, interval_s = "standing", 1.0
+
+        def collect(self) -> tuple[Metric, ...]:
+            answer = given.pop(0)
+            if answer is None:
+                raise NoSourceError("gone")
+            return answer
+
+    clock, collector = FakeClock(), Standing()
+    slot = Slot(collector, 1.0, clock, FAMILIES)
+
+    slot.run()
+    first = slot.view(clock.now_s()).answer
+    slot.run()
+    again = slot.view(clock.now_s()).answer
+    slot.run()
+    gone = slot.view(clock.now_s())
+    slot.run()
+    back = slot.view(clock.now_s()).answer
+
+    assert again is first
+    assert gone.metrics == ()
+    assert back.metrics == first.metrics == kept
+    assert back.revision != first.revision
 
 
 def test_collector_that_never_answered_becomes_stale() -> None:
@@ -169,6 +201,34 @@ def test_reload_stops_what_is_disabled_and_starts_it_anew_later() -> None:
         eventually(lambda: host.runs > runs_before, "the disabled one to run again")
     finally:
         runner.stop()
+
+
+def test_collector_that_no_check_reads_runs_before_a_reader_is_expected() -> None:
+    clock = FakeClock()
+    demand = Demand(clock.now_s)
+    agent = FakeCollector("agent", LOAD)
+    runner = Runner(
+        (agent,),
+        clock,
+        Schedule(SystemClock()),
+        FAMILIES,
+        {"agent": 1.0},
+        demand=demand,
+        shown=frozenset({"agent"}),
+    )
+    slot = runner._slots["agent"]
+    slot.run()
+
+    clock.time_s += 1.0
+    unread = runner._is_wanted(slot)
+    demand.note("10.0.0.1")
+    clock.time_s += 1.0
+    demand.note("10.0.0.1")  # it comes each second
+    expected = runner._is_wanted(slot)
+    clock.time_s += 15.0  # it has gone
+    old = runner._is_wanted(slot)
+
+    assert (unread, expected, old) == (False, True, True)
 
 
 def test_collector_that_was_off_is_not_stale_when_it_is_switched_on() -> None:

@@ -1,12 +1,15 @@
 """The schedule: due times by the monotonic clock, whatever happens to the wall clock."""
 
+import subprocess
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.sampling.schedule import LATE_S, Schedule, next_due_s
 from rankmend.clock import SystemClock
-from tests.support.agent import PATIENT, FakeClock
+from tests.support.agent import PATIENT, ROOT, FakeClock
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.process
@@ -147,3 +150,22 @@ def test_action_that_raises_is_called_again() -> None:
         eventually(lambda: len(calls) >= 3, "three calls")
     finally:
         schedule.stop()
+
+
+def test_schedule_loads_no_asyncio_and_no_metadata_and_leaves_the_real_ones_to_others() -> None:
+    script = (
+        "import sys\n"
+        "from agent.sampling.schedule import Schedule\n"
+        "from rankmend.clock import SystemClock\n"
+        "Schedule(SystemClock())\n"
+        "assert 'apscheduler.util' in sys.modules\n"
+        "assert not {'asyncio', 'importlib.metadata'} & sys.modules.keys()\n"
+        "import importlib.metadata\n"
+        "assert importlib.metadata.version('apscheduler') != '0'\n"
+        "import asyncio\n"
+        "asyncio.run(asyncio.sleep(0))\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=False)
+
+    assert done.returncode == 0

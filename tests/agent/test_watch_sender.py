@@ -3,7 +3,9 @@
 import os
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -12,6 +14,7 @@ import pytest
 from agent.collectors.ranks import ENDED_TOLD_S, RanksCollector
 from agent.metrics import Metric
 from agent.ranks.table import RankTable
+from agent.watch.present_jobs import NO_JOBS, JobsOnNode, PresentJobsFile, SeenJob
 from agent.watch.report import make_report, places_of, read_run_times, read_state
 from agent.watch.sender import STALE_S, WatchSender
 from rankmend.alerting import AlertError
@@ -21,6 +24,9 @@ from rankmend.hook.watched_layout import STACKS_SUFFIX
 from rankmend.progress import RankIdentity, create
 from rankmend.told_hidden import ToldHidden
 from rankmend.watched_report import (
+    PRESENT_MAX,
+    PRESENT_S,
+    PresentJob,
     ReportedEvidence,
     ReportedWork,
     ReportTaken,
@@ -34,6 +40,7 @@ from tests.support.watched_jobs import Machine
 pytestmark = pytest.mark.process
 
 PROC = Path("/proc")
+OURS = uuid.UUID("0c1d6a52-0000-4000-8000-000000000001")
 
 
 class Site:
@@ -48,10 +55,11 @@ class Site:
         self.ranks = RanksCollector(RankTable(), self, None, self.machine.ranks)
         self.reports: list[WatchedReport] = []
         self.is_away = False
+        self.owners: list[tuple[uuid.UUID, int]] = []
         self.answer = b'{"text": "taken"}'
         self.sender = WatchSender(
             "n1", "http://controller/v1/watched", self, self.ask,
-            lambda: self.ranks.newest_watched, lambda: (), PROC,
+            lambda: self.ranks.newest_watched, lambda: (), PROC, owners=lambda: self.owners,
         )  # fmt: skip
 
     def now_s(self) -> float:
@@ -271,3 +279,78 @@ def test_report_of_no_jobs_is_small(site: Site) -> None:
     report = make_report("n1", site.ranks.newest_watched, 0.0, PROC, places_of(()), {})
 
     assert report == WatchedReport(node="n1")
+
+
+def test_jobs_of_our_own_launchers_are_reported_with_their_user_on_a_change_and_once_a_minute(
+    tmp_path: Path,
+) -> None:
+    site = Site(tmp_path)
+    site.sender = WatchSender(
+        "n1", "http://controller/v1/watched", site, site.ask,
+        lambda: replace(site.ranks.newest_watched, jobs=(), samples=(), ended=()), lambda: (), PROC,
+        owners=lambda: site.owners,
+    )  # fmt: skip
+    job = OURS
+
+    site.send()
+    assert site.reports == [], "there is nothing to be said"
+    site.owners = [(job, 0)]
+    site.send()
+    site.send()
+    site.late_s += PRESENT_S
+    site.send()
+    site.owners = []
+    site.send()
+    site.send()
+    site.machine.ranks.close()
+
+    told = [[(one.job_id, one.uid, one.user) for one in report.present] for report in site.reports]
+    assert told == [[(str(job), 0, "root")], [(str(job), 0, "root")], []]
+    assert [[one.job_id for one in report.left] for report in site.reports] == [[], [], [str(job)]]
+
+
+def test_job_that_has_left_is_reported_with_its_age_also_by_an_agent_that_has_restarted(
+    tmp_path: Path,
+) -> None:
+    file = PresentJobsFile(tmp_path / "present-jobs.json", "boot-1")
+    before = JobsOnNode(file, 100.0)
+    before.look([(OURS, 1001)], 100.0)
+    before.save()
+
+    restarted = JobsOnNode(file, 160.0)
+    first = restarted.look([], 160.0)
+    restarted.save()
+    again = JobsOnNode(file, 650.0).look([], 650.0)
+    late = JobsOnNode(file, 701.0).look([], 701.0)
+    back = restarted.look([(OURS, 1001)], 170.0)
+
+    assert [(job.job_id, job.uid, job.age_s) for job in first.left] == [(str(OURS), 1001, 60.0)]
+    assert [job.age_s for job in again.left] == [550.0], "a restart makes no word younger"
+    assert late == NO_JOBS
+    assert ([job.uid for job in back.present], back.left) == ([1001], ())
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"{}", b"\xff", b'{"boot_id": "boot-1", "seen": [7]}', b"[" * 70_000]
+)
+def test_list_of_jobs_that_is_broken_or_of_another_boot_says_nothing(
+    tmp_path: Path, text: bytes
+) -> None:
+    path = tmp_path / "present-jobs.json"
+    PresentJobsFile(path, "boot-0").save([SeenJob(PresentJob(job_id=str(OURS), uid=0), 100.0)])
+    of_another_boot = PresentJobsFile(path, "boot-1").load(110.0)
+    path.write_bytes(text)
+
+    assert (of_another_boot, PresentJobsFile(path, "boot-1").load(110.0)) == ((), ())
+
+
+def test_jobs_that_come_and_go_leave_a_bounded_list(tmp_path: Path) -> None:
+    path = tmp_path / "present-jobs.json"
+    present = JobsOnNode(PresentJobsFile(path, "boot-1"), 0.0)
+    for number in range(300):
+        here = present.look([(uuid.UUID(int=number), 1001)], float(number))
+    present.save()
+
+    assert (len(here.present), len(here.left)) == (1, PRESENT_MAX)
+    assert here.left[0].job_id == str(uuid.UUID(int=298))
+    assert len(PresentJobsFile(path, "boot-1").load(299.0)) == 2 * PRESENT_MAX

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,12 +75,53 @@ def test_rank_whose_process_has_ended_is_not_shown(machine: Machine) -> None:
     machine.tell()
     machine.add(0)
     machine.add(1)
-    with (machine.job / "rank-1.progress").open("r+b") as file:
+    end(machine, 1)
+
+    assert machine.found() == [0]
+
+
+def end(machine: Machine, rank: int) -> None:
+    """Let the file of a rank name a process that lives no more."""
+    with (machine.job / f"rank-{rank}.progress").open("r+b") as file:
         file.seek(layout.ATTACHMENT_AT)
         body = layout.ATTACHMENT.pack(2**22 + 1, 0, 1, 1, 0, 0)
         file.write(body + layout.CRC.pack(zlib.crc32(body)))
 
-    assert machine.found() == [0]
+
+def look_long_after(machine: Machine) -> list[int]:
+    """Look as if what is over now had been so for long."""
+    kept = machine.ranks._over
+    for key, over in kept.items():
+        kept[key] = replace(over, since_s=over.since_s - watched.OVER_S)
+    return machine.found()
+
+
+def test_job_that_is_over_is_looked_at_again_once_a_rank_starts(machine: Machine) -> None:
+    machine.tell()
+    machine.add(0)
+    machine.add(1)
+    end(machine, 0)
+    end(machine, 1)
+    assert machine.found() == []
+    assert look_long_after(machine) == []
+    assert len(machine.ranks._over) == 1
+
+    machine.add(1, attempt=2)
+
+    assert machine.found() == [1]
+    assert machine.ranks._over == {}
+
+
+def test_job_whose_rank_has_not_put_its_number_down_is_not_over(machine: Machine) -> None:
+    machine.tell()
+    numbers = layout.ATTACHMENT.pack(0, 0, 0, 0, 0, 0)
+    machine.add(0)
+    with (machine.job / "rank-0.progress").open("r+b") as file:
+        file.seek(layout.ATTACHMENT_AT)
+        file.write(numbers + layout.CRC.pack(zlib.crc32(numbers)))
+
+    assert machine.found() == []
+    assert machine.ranks._over == {}
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o775, 0o757])

@@ -13,7 +13,7 @@ import pytest
 from bench.gpu import areas
 from bench.gpu.rows import WHY_CHARACTERS_MAX, Outcome, Row, Trial
 from bench.gpu.table import Report, read
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 
 pytestmark = pytest.mark.process
 
@@ -100,7 +100,7 @@ class Site:
             check=False,
             cwd=self.folder,
             env=self.environment(path),
-            timeout=120,
+            timeout=DEADLINE_S,
         )
 
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
@@ -160,7 +160,7 @@ def test_run_that_is_ended_keeps_each_row_and_leaves_no_area_behind(site: Site) 
         eventually(lambda: started.exists() and started.read_text(), "the area goes on")
 
         run.terminate()
-        assert run.wait(200) == 128 + 15
+        assert run.wait(300) == 128 + 15
     finally:
         run.kill()
 

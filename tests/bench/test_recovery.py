@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,14 +17,15 @@ import pytest
 from rich.console import Console
 
 from bench.recovery.install import Installed, Package, install, read_installed
-from bench.recovery.report import BenchRun, draw, make_report, print_report, say_medians
+from bench.recovery.report import BenchRun, Beside, draw, make_report, print_report, say_medians
 from bench.restart import MARK, Event, EventLog, Outcome, Trial, new_steps
 from tests.support.eventually import DEADLINE_S, eventually
 
 pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).parents[2]
-RUN_S_MAX = 240.0
+RUN_S_MAX = 300.0
+WORK_MARK = "BENCH_TEST_WORK"  # in the environment of all that a test has started
 MACHINE = {"cpu": "C", "cores": 2, "kernel": "K", "python": "P", "torch": "T", "load_1_min": 0.0}
 
 
@@ -78,13 +80,58 @@ def test_report_counts_each_kill_that_was_asked_for_and_tells_what_never_ran() -
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
     memory = "300 MiB in 5 processes"
     gave_up = ["8.50 (8.75)", "never", "not reached", "1.0 x, -, -", "-"]
-    assert ["2", "rankmend", "6/6", *["0.50 (0.75)"] * 3, "17.0 x, -, -", memory] in rows
-    assert ["2", "torchrun", "2/6", *gave_up] in rows
-    assert ["2", "ft_launcher", "0/3", *["not reached"] * 3, "-, -, -", "-"] in rows
-    assert ["-", "torchft: not run, ERROR: no wheel for this [machine]", *["-"] * 6] in rows
-    assert ["2", "rankmend", "3", "0.250"] in rows, "the phases of the last kill"
+    assert ["2", "quiet", "rankmend", "6/6", *["0.50 (0.75)"] * 3, "17.0 x, -, -", memory] in rows
+    assert ["2", "quiet", "torchrun", "2/6", *gave_up] in rows
+    assert ["2", "quiet", "ft_launcher", "0/3", *["not reached"] * 3, "-, -, -", "-"] in rows
+    assert ["-", "-", "torchft: not run, ERROR: no wheel for this [machine]", *["-"] * 6] in rows
+    assert ["2", "quiet", "rankmend", "3", "0.250"] in rows, "the phases of the last kill"
     assert "ft_launcher never came to step 25" in text
     assert "medians of 1 to 2 runs." in text
+
+
+def test_runs_beside_other_work_are_rows_of_their_own_and_compared_among_themselves() -> None:
+    def run(peer: str, beside: Beside, first_step_s: float) -> BenchRun:
+        outcome = Outcome([trial(peer, 1, first_step_s)], 1.0)
+        return BenchRun(1, 2, peer, 1, 9.0, outcome, beside=beside)
+
+    report = make_report(
+        {
+            "machine": MACHINE,
+            "versions": {},
+            "asked": {"rounds": 1, "ranks": [2], "kills": 1, "settle_s": None},
+        },
+        {},
+        [
+            run("rankmend-known", Beside.STRESS_NG, 0.5),
+            run("torchrun", Beside.STRESS_NG, 9.0),
+            run("rankmend-known", Beside.QUIET, 0.25),
+            run("torchrun", Beside.QUIET, 5.0),
+        ],
+    )
+    output = io.StringIO()
+
+    print_report(json.loads(json.dumps(report)), Console(file=output, width=200))
+
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in output.getvalue().splitlines()
+    ]
+    known = [row for row in rows if row[2:3] == ["rankmend-known"]]
+    assert known == [
+        ["2", "quiet", "rankmend-known", "1/1", "0.25 (0.50)", "20.0 x", "-"],
+        ["2", "stress-ng", "rankmend-known", "1/1", "0.50 (0.75)", "18.0 x", "-"],
+    ]
+
+
+def test_a_report_of_before_the_choice_has_quiet_rows() -> None:
+    report = some_report()
+    for row in report["medians"]:
+        del row["beside"]
+    output = io.StringIO()
+
+    print_report(report, Console(file=output, width=200))
+
+    assert "stress-ng" not in output.getvalue()
+    assert "quiet" in output.getvalue()
 
 
 def test_report_says_that_the_last_kill_was_measured_in_fewer_rounds() -> None:
@@ -213,6 +260,37 @@ def test_two_kills_under_two_launchers_are_measured_and_leave_nothing_behind(
     assert "not installed in" in report["missing"]["torchft"]
     assert "torchft: not run" in done.stdout
     assert list(started_in(tmp_path)) == []
+
+
+@pytest.mark.torch
+@pytest.mark.thorough
+@pytest.mark.skipif(shutil.which("stress-ng") is None, reason="needs stress-ng")
+def test_a_run_beside_stress_ng_is_measured_and_ends_it(tmp_path: Path) -> None:
+    output = tmp_path / "recovery.json"
+
+    subprocess.run(
+        [
+            *command("--kills=1", "--settle-s=0", "--peers=rankmend-cold", "--beside=stress-ng"),
+            f"--output={output}",
+        ],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(tmp_path), WORK_MARK: str(tmp_path)},
+        check=True,
+        timeout=2 * RUN_S_MAX,
+        capture_output=True,
+    )
+
+    (row,) = json.loads(output.read_text())["medians"]
+    assert (row["beside"], row["recovered"]) == ("stress-ng", 1)
+    mark = f"{WORK_MARK}={tmp_path}".encode()
+    assert not [path for path in Path("/proc").glob("[0-9]*/environ") if mark in _bytes_of(path)]
+
+
+def _bytes_of(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
 
 
 @pytest.mark.torch

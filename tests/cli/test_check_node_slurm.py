@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.agent import FIXTURE, sick_tree
+from tests.support.eventually import DEADLINE_S
 
 pytestmark = pytest.mark.process
 HEALTHY = ("--procfs", str(FIXTURE / "proc"), "--sysfs", str(FIXTURE / "sys"))
@@ -25,7 +26,7 @@ def check(
         ],
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=DEADLINE_S,
         check=False,
         env={"PATH": os.environ["PATH"], "SLURM_CONF": str(folder / "no-slurm.conf")},
     )
@@ -73,7 +74,7 @@ def test_a_mistyped_line_is_reported_and_drains_nothing(words: list[str]) -> Non
         [sys.executable, "-m", "rankmend.cli", "check", "node", *words],
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=DEADLINE_S,
         check=False,
     )
 
@@ -85,7 +86,7 @@ def test_a_person_who_mistypes_gets_an_error() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "rankmend.cli", "check", "node", "--for", "person", "--jsn"],
         capture_output=True,
-        timeout=200,
+        timeout=DEADLINE_S,
         check=False,
     )
 

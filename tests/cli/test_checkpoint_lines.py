@@ -75,7 +75,7 @@ def test_status_says_why_memory_would_not_help() -> None:
     assert nothing == [
         "in memory: no step that every rank has",
         "all hold 8 GB, at most 4 GB a node; 20 ranks have none (0, 1, 2, ...); "
-        "1 have changed in memory and are not restored; 7 were asked for and not kept (no room)",
+        "1 have changed in memory and are not restored; 7 were requested and not stored (no room)",
         "what snapshots cost is not known: the running ranks have kept no snapshot yet",
     ]
 

@@ -215,7 +215,8 @@ def test_explain_shows_what_speaks_for_and_against_each_and_what_to_type(tmp_pat
     text = " ".join(result.stdout.split())
     assert "model and optimizer, step from its content, 2 are alike" in text
     assert (
-        "model alone, no step, named as a copy; against it: no optimizer's state is in it" in text
+        "model alone, no step, named as a copy or a side file; against it: no optimizer's state is in it"
+        in text
     )
     assert f"newer, but passed over: {tmp_path}/best.pt: no optimizer's state is in it" in text
     assert "to restore it all the same: --checkpoint-name best.pt" in text

@@ -118,7 +118,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     text = config.read_text()
     text = re.sub(r"(?m)^#policy_file = .*", f'policy_file = "{folder}/policy.toml"', text)
     config.write_text(re.sub(r"(?m)^#acts = .*", "acts = 100.0", text))
-    for name, roles in (("reader", [Role.READ]), ("actor", [Role.READ, Role.ACT])):
+    for name, roles in (("reader", [Role.FLEET_READ]), ("actor", [Role.FLEET_READ, Role.ACT])):
         token, entry = make_token(name, roles)
         add_token(folder / "tokens.toml", entry)
         (folder / f"{name}.token").write_text(token)
@@ -194,7 +194,7 @@ def test_status_shows_jobs_nodes_spares_and_what_is_left_of_the_budgets(
     assert told["controller"] == service.url
     assert shown.returncode == 0, shown.stderr
     assert "4 ranks on 2 nodes, 1 spare, 0 restarts (100 left)" in shown.stdout
-    assert re.search(r"n2 +shown +2-3 +[\d.]+ s ago +in use", shown.stdout)
+    assert re.search(r"n2 +shown +2-3 +[\d.]+ s ago +training", shown.stdout)
     assert re.search(r"n3 +shown +- +[\d.]+ s ago +spare", shown.stdout)
 
 
@@ -234,7 +234,7 @@ def test_watch_on_a_terminal_shows_the_table_and_goes_on_without_a_controller(
     start("live", ["n1", "n2"])
 
     with terminal(environment_of(service), "status", "live", "--watch") as live:
-        shown = live.read_until("in use")
+        shown = live.read_until("training")
         live.process.send_signal(signal.SIGINT)
         assert live.process.wait(DEADLINE_S) == 0
     nobody = environment_of(service, RANKMEND_CONTROLLER="https://127.0.0.1:1")
@@ -446,7 +446,7 @@ def test_drained_node_is_left_for_a_spare_and_taken_back(
 
     assert plain.returncode == 0
     assert f"n1 runs 2 ranks of job {fleet.job_id}: --now moves them" in plain.stdout
-    assert "in use, drained by actor: fan 3" in held
+    assert "training, drained by actor: fan 3" in held
     assert (unsure.returncode, moved.returncode, back.returncode) == (2, 0, 0)
     assert "can get ranks again" in back.stdout
     assert f"job {fleet.job_id} may use n1 again" in back.stdout
@@ -798,7 +798,7 @@ def test_shell_completes_jobs_and_nodes_that_the_controller_names_and_nothing_wi
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=200,
+            timeout=DEADLINE_S,
             check=False,
         )
         assert done.stderr == ""

@@ -12,6 +12,7 @@ import pytest
 from detectors.doctor.check import HostPart
 from detectors.doctor.table import CHECKS
 from rankmend.cli.doctor import PARTS
+from tests.support.eventually import DEADLINE_S
 from tests.support.nics import add_pci
 
 pytestmark = pytest.mark.process
@@ -26,7 +27,7 @@ def doctor(*words: str, **variables: str) -> "subprocess.CompletedProcess[str]":
         capture_output=True,
         text=True,
         check=False,
-        timeout=200,
+        timeout=DEADLINE_S,
         env={**kept, "COLUMNS": "80", **variables},
     )
 
@@ -136,7 +137,7 @@ def test_ordinary_user_gets_every_check_too() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=200,
+        timeout=DEADLINE_S,
         env={**os.environ, "HOME": "/nonexistent"},
     )
 
@@ -160,7 +161,7 @@ def test_package_that_is_missing_is_named_and_stops_nothing_else(module: str, pa
         capture_output=True,
         text=True,
         check=False,
-        timeout=200,
+        timeout=DEADLINE_S,
         env={**os.environ, "COLUMNS": "200"},
     )
 

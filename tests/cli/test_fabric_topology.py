@@ -352,6 +352,49 @@ def test_gpus_in_two_cliques_and_gpus_that_have_joined_none(
     assert (domain["nodes"], domain["confidence"]) == (["gpu002"], 0.74)  # 6 of 8 GPUs
 
 
+def seated(chassis: str, tray: int, gpus: int = 8) -> StubNode:
+    """Return a compute tray of an NVL72, of whose GPUs so many name their chassis."""
+    found = fabric_of(1)
+    for number in range(gpus):
+        found.seat(number, chassis, tray + 1, tray)
+    return found
+
+
+def test_nodes_whose_gpus_name_one_chassis_are_a_part_that_heat_is_blamed_on(
+    pages: Path, ask_driver: Callable[[StubNode], str]
+) -> None:
+    put(pages, names(4, 4), ask_driver(seated("1821325191344", 0)))
+    put(pages, names(4, 8), ask_driver(seated("1821325191345", 0)))
+    put(pages, ["gpu012"], ask_driver(fabric_of(1)))  # an older driver: no platform info
+
+    found, said, path = topology(pages)
+    result = run("blame", "--topology", str(path), "--by", "heat", "gpu[004-007]")
+
+    assert said == ""
+    assert [(one["name"], one["nodes"], one["confidence"]) for one in found["chassis"]] == [
+        ("1821325191344", names(4, 4), 0.99),
+        ("1821325191345", names(4, 8), 0.99),
+    ]
+    assert result.stdout == "explained by chassis 1821325191344 (4 of 4)\n"
+
+
+def test_gpus_in_two_chassis_without_one_or_with_a_word_for_a_serial_number(
+    pages: Path, ask_driver: Callable[[StubNode], str]
+) -> None:
+    scattered = seated("A1234", 0)
+    scattered.seat(7, "B1234", 1, 0)
+    put(pages, ["gpu001"], ask_driver(scattered))
+    put(pages, ["gpu002"], ask_driver(seated("A1234", 1, gpus=4)))
+    put(pages, ["gpu003"], ask_driver(seated("0000000000000", 2)))
+    put(pages, ["gpu004"], ask_driver(seated("N/A", 3)))
+
+    found, said, _path = topology(pages)
+
+    assert said == "rankmend: gpu001: its GPUs name several chassis: A1234, B1234\n"
+    (chassis,) = found["chassis"]
+    assert (chassis["name"], chassis["nodes"], chassis["confidence"]) == ("A1234", ["gpu002"], 0.49)
+
+
 def test_gpus_with_a_bridge_are_each_others_peers(
     pages: Path, ask_driver: Callable[[StubNode], str]
 ) -> None:

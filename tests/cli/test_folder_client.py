@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rankmend.cli.folder_client import FolderClient
+from tests.support.eventually import DEADLINE_S
 
 pytestmark = pytest.mark.process
 
@@ -45,7 +46,7 @@ def test_another_user_is_told_whose_jobs_they_are(mode: int, reason: str) -> Non
             capture_output=True,
             text=True,
             check=True,
-            timeout=120,
+            timeout=DEADLINE_S,
         )
 
     assert reason in told.stdout

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.eventually import DEADLINE_S
+
 pytestmark = pytest.mark.process
 
 
@@ -22,7 +24,7 @@ def test_full_disk_is_an_error_in_one_line(tmp_path: Path, words: tuple[str, ...
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=120,
+            timeout=DEADLINE_S,
             check=False,
         )
 

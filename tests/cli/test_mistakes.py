@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from rankmend.cli import cli
 from rankmend.cli.output import console
 from tests.support.agent import ROOT
+from tests.support.eventually import DEADLINE_S
 
 pytestmark = pytest.mark.process
 
@@ -55,7 +56,7 @@ def test_command_is_found_by_the_name_of_its_module(module: str) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=DEADLINE_S,
     )
 
     assert done.returncode == 0, done.stderr

@@ -51,7 +51,7 @@ def _config(folder: Path, port: int = 1) -> Path:
 
 def quick(folder: Path, *words: str) -> tuple[int, dict[str, Any]]:
     done = start(folder, "quick", "--json", "--no-health", *words)
-    out, errors = done.communicate(timeout=200)
+    out, errors = done.communicate(timeout=DEADLINE_S)
     assert out, errors
     return done.returncode, json.loads(out)
 

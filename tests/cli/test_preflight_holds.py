@@ -105,7 +105,7 @@ def test_a_prolog_keeps_jobs_off_only_where_it_acts_and_no_brake_holds() -> None
 def service(tmp_path: Path) -> Iterator[Service]:
     folder = tmp_path / "controller"
     make_folder(folder)
-    token, entry = make_token("actor", [Role.READ, Role.ACT])
+    token, entry = make_token("actor", [Role.FLEET_READ, Role.ACT])
     add_token(folder / "tokens.toml", entry)
     (folder / "actor.token").write_text(token)
     (folder / "actor.token").chmod(0o600)

@@ -34,7 +34,7 @@ NODE = '<img src=x onerror="alert(2)">'
 ALLOWED = {
     *("html", "head", "meta", "title", "style", "body", "section", "svg", "rect", "text", "span"),
     *("h1", "h2", "h3", "p", "b", "br", "dl", "dt", "dd", "div"),
-    *("table", "thead", "tbody", "tr", "th", "td"),
+    *("table", "thead", "tbody", "tr", "th", "td", "nav", "a"),
 }
 
 
@@ -138,7 +138,8 @@ def test_page_is_one_file_in_which_every_text_is_escaped(state: Path, tmp_path: 
     page = Page(text)
     assert page.tags <= ALLOWED
     assert not {name for name in page.attributes if name.startswith("on")}
-    assert not page.attributes & {"src", "href", "xlink:href", "srcdoc"}
+    assert not page.attributes & {"src", "xlink:href", "srcdoc"}
+    assert all(link.startswith("#") for link in re.findall('href="([^"]*)"', text))
     assert "url(" not in text
     assert "<script>alert(1)</script>" in "".join(page.texts)  # as a text
     assert "{{ 7*7 }}" in "".join(page.texts)
@@ -153,14 +154,36 @@ def test_page_of_what_would_have_been_done_has_where_the_time_went_too(
     assert result.exit_code == 0, result.output
     text = (tmp_path / "report.html").read_text()
     page = Page(text)
-    assert page.tags <= ALLOWED | {"a"}
-    assert re.findall('href="([^"]*)"', text) == ["#would-have", "#time"]
+    assert page.tags <= ALLOWED
+    assert re.findall('href="([^"]*)"', text)[:2] == ["#would-have", "#time"]
     assert 'id="would-have"' in text
     assert 'id="time"' in text
     texts = "".join(page.texts)
     assert "decisions that were not taken" in texts
     assert "goodput" in texts
     assert "calm" in texts
+
+
+def test_page_of_several_jobs_begins_with_contents_and_a_table_that_leads_to_each(
+    state: Path, tmp_path: Path
+) -> None:
+    report(state, "--html", str(tmp_path / "report.html"))
+
+    text = (tmp_path / "report.html").read_text()
+    assert re.findall('href="([^"]*)"', text) == ["#total", "#jobs", "#job-1", "#job-2"]
+    assert [text.count(f' id="{name}"') for name in ("total", "jobs", "job-1", "job-2")] == [1] * 4
+    table = text[text.index('id="jobs"') : text.index('id="total"')]
+    assert table.index("<th>lost in all</th>") < table.index("<th>MTTR</th>")
+    assert "<td>39 s</td>" in table
+    assert "98.06 %" in table
+
+
+def test_hours_of_hosts_without_a_gpu_are_those_of_ranks(state: Path, tmp_path: Path) -> None:
+    shown = report(state, "--all").stdout
+    report(state, "--html", str(tmp_path / "report.html"))
+
+    assert "rank-hours" in shown
+    assert "GPU-hours" not in shown + (tmp_path / "report.html").read_text()
 
 
 def test_job_is_found_by_the_beginning_of_its_name_or_uuid(state: Path) -> None:

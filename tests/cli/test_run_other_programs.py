@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.process
-RUN_S_MAX = 120.0
+RUN_S_MAX = 300.0
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,9 @@ from agent.preflight import baseline_file
 from agent.preflight.result_file import FlightResult
 from detectors.preflight.baseline import Baseline, BaselineSample
 from detectors.preflight.verdicts import CheckStanding, CheckVerdict, FlightOutcome
-from rankmend.cli.run_preflight import refusals_of
+from rankmend.cli.run_preflight import refusals_of, with_result
+from recovery.run.options import RunOptions
+from tests.support.eventually import DEADLINE_S
 
 pytestmark = pytest.mark.process
 
@@ -24,7 +26,7 @@ def run(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
         [sys.executable, "-m", "rankmend.cli", "run", *options, *words, str(script)],
         capture_output=True,
         text=True,
-        timeout=250,
+        timeout=DEADLINE_S,
         check=False,
         env={**os.environ},
     )
@@ -72,3 +74,12 @@ def test_only_what_failed_or_hangs_keeps_ranks_out(standing: CheckStanding) -> N
 
     refuses = standing in (CheckStanding.FAILED, CheckStanding.HUNG)
     assert refusals_of(result) == (["disk disk: a reason"] if refuses else [])
+
+
+@pytest.mark.parametrize("outcome", FlightOutcome)
+def test_only_a_pass_lets_a_node_into_a_job_that_trains(outcome: FlightOutcome) -> None:
+    result = FlightResult("me", "quick", outcome, 0.0, 1.0, 60.0, 1, ())
+
+    asked = with_result(RunOptions("train.py"), result)
+
+    assert asked.passed_preflight is (outcome is FlightOutcome.PASSED)

@@ -100,6 +100,7 @@ def test_a_trace_is_replayed_with_its_own_repairs(tmp_path: Path) -> None:
     assert page["faults"].startswith("trace.json: 2 faults of 9 nodes in 10 days")
 
 
+@pytest.mark.thorough
 def test_the_recorded_trace_is_replayed() -> None:
     datasets = os.environ.get("RANKMEND_DATASETS")
     if datasets is None:

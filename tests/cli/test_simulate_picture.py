@@ -16,4 +16,7 @@ def test_the_picture_is_written(tmp_path: Path) -> None:
     result = simulate(*SMALL, "--rates", rates, "--what-if", "mttr=20s", "--plot", str(path))
 
     assert result.exit_code == 0, result.output
-    assert "GPU-hours won" in path.read_text()
+    drawn = path.read_text()
+    assert "GPU-hours won" in drawn
+    assert "of the time is lost," in drawn
+    assert "mttr=20s wins the most" in drawn

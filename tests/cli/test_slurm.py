@@ -35,7 +35,7 @@ def test_older_requests_are_counted() -> None:
 
     assert say_requests(ended, with_all=False)[-1] == "and 5 older requests (--all)"
     assert len(say_requests(ended, with_all=True)) == 25
-    assert say_requests([], with_all=False) == ["nothing was asked of Slurm"]
+    assert say_requests([], with_all=False) == ["no request was sent to Slurm"]
 
 
 def test_the_mode_says_whether_anything_is_carried_out() -> None:

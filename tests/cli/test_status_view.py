@@ -76,3 +76,21 @@ def test_of_many_jobs_those_that_need_a_person_come_first_and_the_rest_is_counte
     assert any("rankmend approve i-90, or reject" in line for line in lines)
     every = shown_of(jobs, [plan], every=True)
     assert len([line for line in every if line.startswith("job-")]) == 100
+
+
+def test_an_open_incident_shows_since_when_the_job_is_down_and_what_it_costs() -> None:
+    job = job_of(1, "recovering")
+    job.down_s = 84.0
+
+    assert "  down 84 s so far, 8 ranks idle" in shown_of([job], [])
+
+
+def test_a_node_that_is_held_back_is_no_spare() -> None:
+    job = job_of(1, "running")
+    nodes = [
+        wire.NodeView(name, "id-1", 1.0, 1, [], True, "boot", held)
+        for name, held in (("a", None), ("b", "silent"))
+    ]
+    picture = reader.Picture("https://c", [job], nodes, [], wire.Cluster([], [], [], []))
+
+    assert status_view._spares(picture) == {"id-1": 1}

@@ -109,6 +109,17 @@ def test_images_are_pinned_and_ours_has_the_version_of_this_tree() -> None:
     assert re.search(r"^FROM python:\d+\.\d+\.\d+-slim", DOCKERFILE, re.MULTILINE)
 
 
+def test_image_runs_as_the_number_that_kubernetes_and_the_secrets_files_have() -> None:
+    (user,) = re.findall(r"^USER (\S+)$", DOCKERFILE, re.MULTILINE)
+    deployment = yaml.safe_load((DEPLOY / "kubernetes/controller/deployment.yaml").read_text())
+    context = deployment["spec"]["template"]["spec"]["securityContext"]
+    setup = (DEPLOY / "compose/setup.sh").read_text()
+
+    assert user == f"{context['runAsUser']}:{context['runAsGroup']}"
+    assert "--gid 10001 rankmend && useradd --system --uid 10001 --gid 10001" in DOCKERFILE
+    assert re.findall(r"RANKMEND_UID:-(\d+)", setup) == [user.partition(":")[0]]
+
+
 def test_services_are_watched_restarted_and_open_to_this_machine_alone() -> None:
     for name, service in SERVICES.items():
         if name != "setup":
@@ -175,7 +186,7 @@ def test_controller_reads_the_configuration_that_setup_made(secrets: Path, tmp_p
         assert (secrets / "controller" / Path(named).name).is_file()
     assert where[config.state_dir] == "controller-state"
     roles = {one.subject: set(one.roles) for one in read_tokens(secrets / "controller/tokens.toml")}
-    assert roles["prometheus"] == {Role.READ}
+    assert roles["prometheus"] == {Role.FLEET_READ}
     assert roles["alertmanager"] == {Role.ALERT}
 
 

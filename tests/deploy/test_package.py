@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import packages, systemd
+from tests.support.eventually import DEADLINE_S
 from tests.support.systemd import Bed, running_systemd
 
 pytestmark = [
@@ -84,7 +85,7 @@ def bed(tmp_path_factory: pytest.TempPathFactory, debs: tuple[Path, Path]) -> It
 def clean(bed: Bed) -> Bed:
     """A machine without the package."""
     bed.stop("job")
-    bed.run(*ENVIRONMENT, "dpkg", "--purge", "rankmend", check=False, timeout_s=240)
+    bed.run(*ENVIRONMENT, "dpkg", "--purge", "rankmend", check=False, timeout_s=DEADLINE_S)
     bed.run(
         "rm", "-rf", "/opt/rankmend", "/etc/rankmend", "/var/tmp/home", "/var/tmp/ckpt", check=False
     )
@@ -102,7 +103,7 @@ def installed(bed: Bed) -> Bed:
 
 def do(bed: Bed, *command: str) -> str:
     """Run a command as root's shell would; return both outputs. Fails with what dpkg and the services have said."""
-    done = bed.run(*ENVIRONMENT, *command, check=False, timeout_s=240)
+    done = bed.run(*ENVIRONMENT, *command, check=False, timeout_s=DEADLINE_S)
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout + done.stderr
 

@@ -57,7 +57,7 @@ def test_every_alert_fires_in_one_case_and_not_in_another(name: str) -> None:
 def test_every_alert_tells_who_is_woken_where_and_what_to_do(name: str) -> None:
     for rule in rules_of(FOLDER / name):
         summary, url = rule["annotations"]["summary"], rule["annotations"]["runbook_url"]
-        where = re.findall(r"\$labels\.(node|job_id|instance|token)\b", summary)
+        where = re.findall(r"\$labels\.(node|job_id|instance|token|subject)\b", summary)
         assert where, f"{rule['alert']} does not say where"
         assert url.startswith(RUNBOOKS), rule["alert"]
         severity = rule.get("labels", {}).get("severity")

@@ -10,14 +10,15 @@ import pytest
 from click.shell_completion import split_arg_string
 
 from rankmend.cli import cli
-from tests.support.shipped import shipped_files, texts_of_code
+from tests.support.shipped import HISTORY, shipped_files, texts_of_code
 
 ROOT = Path(__file__).resolve().parents[2]
 CLI_PAGE = ROOT / "docs/operate/cli.md"
 MESSAGE_ROW = re.compile(r"^\| `([^`]+)`.* \| .+ \|$", re.MULTILINE)
 PAGES = [
     ROOT / "README.md",
-    *sorted((ROOT / "docs").rglob("*.md")),
+    ROOT / "CHANGELOG.md",
+    *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page != HISTORY),
     *shipped_files(),
 ]
 SPAN = re.compile(r"`(rankmend(?: [^`]*)?)`", re.DOTALL)

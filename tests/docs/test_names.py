@@ -9,7 +9,7 @@ import pytest
 
 from rankmend.cli import cli
 from recovery.journal.accounting import RecoveryPhase
-from tests.support.shipped import shipped_files
+from tests.support.shipped import HISTORY, shipped_files
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = "controller.example"
@@ -29,7 +29,11 @@ AGENT_FILES = {
     "preflight.toml",
     "preflight-baseline.json",
 }
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CHANGELOG.md",
+    *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page != HISTORY),
+]
 SHIPPED = shipped_files()
 CONTROLLER_FILES = ("tokens.toml", "controller.toml", "policy.toml", "server.crt", "server.key")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.eventually import DEADLINE_S
 from tests.support.hosts import Fleet, why_not
 from tests.support.slurm import missing as slurm_missing
 from tests.support.slurm import slurm_cluster
@@ -86,7 +87,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=DEADLINE_S,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -6,16 +6,28 @@ from pathlib import Path
 
 import pytest
 
+from rankmend.version import RANKMEND_VERSION
+from tests.support.shipped import HISTORY
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "bench/README.md")),
-    ROOT / "examples/README.md",
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")),
+    *(ROOT / name for name in ("bench/README.md", "examples/README.md")),
     *sorted(DOCS.rglob("*.md")),
 ]
 CODE = ("agent", "bench", "deploy", "detectors", "examples", "rankmend", "recovery", "tests")
 SUFFIXES = (".py", ".toml", ".yml", ".service", ".md", ".conf")
-FOREIGN = ("docs/alerting/latest", "docs/nic-health-monitor")
+FOREIGN = (
+    *("docs/alerting/latest", "docs/nic-health-monitor"),
+    *(
+        "docs/stable",
+        "docs/current",
+        "docs/http",
+        "docs/tasks",
+        "docs/concepts",
+    ),  # as programs print them in logs
+)
 """Paths on other projects' sites that begin like ours."""
 
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
@@ -88,7 +100,7 @@ def test_the_index_links_to_every_page() -> None:
 
 
 def test_every_source_file_that_a_page_names_exists() -> None:
-    pages = [page for page in PAGES if page.name != "CHANGELOG.md"]
+    pages = [page for page in PAGES if page != HISTORY]
     named = {
         (str(page.relative_to(ROOT)), name)
         for page in pages
@@ -97,6 +109,15 @@ def test_every_source_file_that_a_page_names_exists() -> None:
 
     assert len(named) > 50
     assert {one for one in named if not _is_there(one[1])} == set()
+
+
+def test_the_changelog_begins_with_this_version_in_at_most_120_lines() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    heading, _, section = text.partition("\n## ")[2].partition("\n")
+
+    assert re.fullmatch(r"(\S+) \((?:unreleased|\d{4}-\d\d-\d\d)\)", heading)
+    assert heading.partition(" ")[0] == RANKMEND_VERSION
+    assert len(section.partition("\n## ")[0].splitlines()) <= 120
 
 
 def test_the_module_map_names_every_folder_of_code() -> None:

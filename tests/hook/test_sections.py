@@ -30,16 +30,16 @@ PARTS = ("trained", "failed", "waited", "placed", "saved", "compiled")
 LATE_S = 0.2  # by more than a busy machine holds the rank itself up
 # Two processes, of which the first is the rank; the second is late at all that is shared.
 JOB = """
-import os, sys, threading, time, torch, torch.distributed as dist
+import os, sys, threading, time, torch, torch._dynamo, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 LATE_S = 0.2
-is_rank = len(sys.argv) < 2
-if is_rank:
-    import subprocess
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("RANKMEND_")}
-    other = subprocess.Popen([sys.executable, __file__, "other"], env=environment, stdin=subprocess.DEVNULL)
 torch.set_num_threads(1)
+other = os.fork()  # it has what was imported
+is_rank = other != 0
+if not is_rank:
+    for name in [name for name in os.environ if name.startswith("RANKMEND_")]:
+        del os.environ[name]
 torch.manual_seed(0)
 dist.init_process_group("gloo", init_method="file://" + os.path.abspath("store"), rank=int(not is_rank), world_size=2)
 model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8))
@@ -138,7 +138,7 @@ part("compiled")
 dist.barrier()
 dist.destroy_process_group()
 if is_rank:
-    assert other.wait() == 0
+    assert os.waitpid(other, 0)[1] == 0
 """
 
 

@@ -547,21 +547,18 @@ class TestPyTorch:
             rank,
             """
 optimizer = torch.optim.AdamW(model.parameters())
-train(optimizer, 5)
-torch.save(optimizer.state_dict(), "state.pt")
-""",
-        )
-        before = rank.steps()
-        _run_torch(
-            rank,
-            """
-optimizer = torch.optim.AdamW(model.parameters())
+saved = optimizer.state_dict()
+saved["state"] = {
+    number: {"step": torch.tensor(5.0), "exp_avg": torch.ones_like(one), "exp_avg_sq": torch.ones_like(one)}
+    for number, one in enumerate(model.parameters())
+}
+torch.save(saved, "state.pt")
 optimizer.load_state_dict(torch.load("state.pt"))
 train(optimizer, 2)
 """,
         )
 
-        assert (before, rank.steps()) == ([1, 2, 3, 4, 5], [6, 7])
+        assert rank.steps() == [6, 7]
         assert not rank.read().is_relative
 
     def test_state_that_a_distributed_checkpoint_fills_and_loads_counts_no_step(
@@ -641,10 +638,10 @@ class Data(torch.utils.data.Dataset):
         return torch.ones(2)
 
 if __name__ == "__main__":
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    for method in ("fork", "spawn"):
+    optimizer = torch.optim.AdamW(model.parameters())
+    for method, workers in (("fork", 2), ("spawn", 1)):  # a spawned one imports torch again
         loader = torch.utils.data.DataLoader(
-            Data(), batch_size=2, num_workers=2, multiprocessing_context=method
+            Data(), batch_size=2, num_workers=workers, multiprocessing_context=method
         )
         for batch in loader:
             optimizer.zero_grad()
@@ -654,3 +651,4 @@ if __name__ == "__main__":
         )
 
         assert rank.steps() == [1, 2, 3, 4]
+        assert not rank.read().is_relative

@@ -70,7 +70,7 @@ def test_a_child_holds_no_stream_of_the_caller(tmp_path: Path) -> None:
     )
 
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=200, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S, check=True
     )  # which ends with the last holder of its streams
 
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)  # and this child still lives

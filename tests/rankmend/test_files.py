@@ -19,11 +19,13 @@ from agent.findings.journal import VERSION, FindingStore, SavedState
 from agent.nvml.release import ReleaseFile
 from agent.sources import kmsg
 from agent.sources.remembered_devices import InventoryFile
+from agent.watch.present_jobs import PresentJobsFile, SeenJob
 from detectors.node.findings import NodeState
 from detectors.node.inventory import DeviceMemory
 from rankmend.cli import cli
 from rankmend.errors import ConfigError, RankmendError, SourceError, StorageError
 from rankmend.files import create_file, read_capped, read_if_there, replace_file, write_output
+from rankmend.watched_report import PresentJob
 from recovery.checkpoints.marks import BudgetCopy, FenceFile
 from recovery.journal.job_folder import JobFolder
 from recovery.journal.job_key import JobKey
@@ -112,6 +114,11 @@ class LostFence:
         self._fence.restore()
 
 
+def save_present_jobs(folder: Path, number: int) -> None:
+    job = PresentJob(job_id="0c1d6a52-0000-4000-8000-000000000001", uid=number)
+    PresentJobsFile(folder / "present", "b").save([SeenJob(job, 1.0)] * 20)
+
+
 def save_findings(folder: Path, number: int) -> None:
     store = FindingStore(folder)
     try:
@@ -177,6 +184,7 @@ WRITERS = [
     Writer("TORCHELASTIC_ERROR_FILE", leave_error, raises=False),
     Writer("state.json of findings", save_findings),
     Writer("gpu-release.json", lambda f, n: ReleaseFile(f / "r", "b").save(0, n)),
+    Writer("present jobs", save_present_jobs),
     Writer("kernel log", lambda f, n: kmsg.save(f / "k", kmsg.SavedKernelLog("b", n, 0, 0))),
     Writer("devices", lambda f, n: InventoryFile(f / "d").save(DeviceMemory(memory_bytes_max=n))),
 ]

@@ -22,6 +22,7 @@ from rankmend.kubernetes_api import (
     KubernetesLoginError,
     connect,
 )
+from tests.support.eventually import DEADLINE_S
 from tests.support.kubernetes import Cluster
 
 pytestmark = pytest.mark.site
@@ -198,7 +199,7 @@ def test_a_pods_token_is_read_anew_at_each_call_and_one_that_is_away_is_kept(
         words,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=DEADLINE_S,
         check=False,
         cwd=Path(__file__).parents[2],
     )

@@ -1,6 +1,7 @@
 """What a log line looks like in each process, and that a console stops none of them."""
 
 import io
+import json
 import logging
 import os
 import subprocess
@@ -118,7 +119,7 @@ def test_a_daemon_whose_log_is_not_read_works_on_and_ends() -> None:
         os.close(tell)
 
         assert os.read(told, 100) == b"not held up"
-        assert process.wait(200) == 1
+        assert process.wait(300) == 1
     os.close(told)
     console.close()
 
@@ -136,7 +137,7 @@ def test_all_that_a_daemon_said_is_flushed_at_its_end() -> None:
 
     shown = console.read_all()
 
-    assert process.wait(200) == 1
+    assert process.wait(300) == 1
     assert shown.count(b'message="line ') == shown.count(b"printed ") == 200
     assert shown.index(b"printed 7\n") < shown.index(b'"line 8"')
     assert shown.endswith(b"RuntimeError: a traceback waits no longer than a log line\n")
@@ -158,3 +159,15 @@ def test_a_record_is_one_line_whatever_is_in_it() -> None:
     assert line.count("\n") == 1
     assert 'level=error message="it broke" why="a \\"quoted\\"\\nword" plain=x none=""' in line
     assert "ValueError: two\\nlines" in line
+
+
+def test_json_line_is_one_object_with_the_same_fields() -> None:
+    record = logging.LogRecord("x", logging.WARNING, "f", 1, 'GPU "3"\nlost', None, None)
+    record.node, record.at_s = "gpu-1", 1.5
+
+    line = LineFormatter(LogShape.JSON).format(record)
+
+    assert "\n" not in line
+    fields = json.loads(line)
+    assert fields.pop("time").endswith("Z")
+    assert fields == {"level": "warning", "message": 'GPU "3"\nlost', "node": "gpu-1", "at_s": 1.5}

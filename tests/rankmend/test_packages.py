@@ -171,7 +171,7 @@ def test_defect_of_our_own_is_no_missing_package(module: str | None) -> None:
 def test_command_without_a_package_of_every_installation_says_so_in_a_line(tmp_path: Path) -> None:
     program = (
         "import sys; sys.modules['msgspec'] = None; from rankmend.cli import main;"
-        f"main(['status', '--state-dir', {str(tmp_path)!r}])"
+        f"main(['status', '--json', '--state-dir', {str(tmp_path)!r}])"
     )
 
     done = subprocess.run(
@@ -180,7 +180,7 @@ def test_command_without_a_package_of_every_installation_says_so_in_a_line(tmp_p
 
     assert done.returncode == 1
     assert done.stderr == (
-        "Error: rankmend status needs msgspec, which is not installed: pip install rankmend\n"
+        "rankmend: rankmend status needs msgspec, which is not installed: pip install rankmend\n"
     )
 
 

@@ -144,6 +144,8 @@ def incident_row() -> dict[str, object]:
         "restored_from": EVIL,
         "restored_step": None,
         "total_s": None,
+        "recovered_s": None,
+        "caught_up_s": None,
     }
 
 
@@ -153,15 +155,17 @@ def show_status() -> None:
 
 
 def show_incidents() -> None:
-    output.console(is_wide=True).print(incidents._line(incident_row()))
-    output.console(is_wide=True).print(incidents._table([incident_row()]))
+    row = incident_row()
+    output.echo(printable(incidents.line_of(row)))
+    output.console(is_wide=True).print(incidents._table([row], 1.0))
+    output.console(is_wide=True).print(incidents._phases([row]))
 
 
 SHOWN = {
     "status": show_status,
     "status lines": lambda: Changes().print(status_view._lines(picture())),
     "incidents": show_incidents,
-    "why": lambda: incidents._print_story(story()),
+    "why": lambda: incidents._print_story(story(), None),
     "approve": lambda: output.echo(approve.describe(plan_view())),
     "tell": lambda: tell(EVIL, as_json=False),
     "a table": lambda: output.console().print(table_of(EVIL)),

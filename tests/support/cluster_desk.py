@@ -64,9 +64,11 @@ class MemoryJournal:
 
 def make_desk(
     policy: ClusterPolicy | None = None,
+    journal: MemoryJournal | None = None,
 ) -> tuple[ClusterController, MemoryJournal, Clock]:
+    """``journal``: of a controller from which this one takes over."""
     clock = Clock()
-    journal = MemoryJournal(clock)
+    journal = journal or MemoryJournal(clock)
     return (
         ClusterController(journal, policy or ClusterPolicy(), clock, lambda _job: "llama"),
         journal,

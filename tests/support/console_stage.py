@@ -35,7 +35,7 @@ def make_files(folder: Path) -> Path:
     text = config.read_text().replace("#policy_file = ", f'policy_file = "{folder}/policy.toml" # ')
     config.write_text(text)
     for name, options in (("reader", {}), ("narrow", {"jobs": ["small-*"]})):
-        token, entry = make_token(name, [Role.READ], **options)
+        token, entry = make_token(name, [Role.FLEET_READ], **options)
         add_token(folder / "tokens.toml", entry)
         (folder / f"{name}.token").write_text(token)
     return config

@@ -93,7 +93,7 @@ class ControllerProcess:
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(60)
+        self.process.wait(300)
 
 
 @contextmanager

@@ -207,6 +207,17 @@ CUDA_DEL: Final = [
     "Exception ignored in: <function CUDAGraph.__del__ at 0x7f>",
     *tb("RuntimeError: CUDA error: driver shutting down", lib("torch/cuda/graphs.py:__del__")),
 ]
+CALLBACK: Final = [
+    "exception calling callback <Future at 0x7f state=finished raised BrokenProcessPool>",
+    *tb(
+        "concurrent.futures.process.BrokenProcessPool: A child process terminated abruptly",
+        std("concurrent/futures/_base.py:_invoke_callbacks"),
+    ),
+]
+STDOUT: Final = [
+    "Exception ignored in: <_io.TextIOWrapper name='<stdout>' mode='w' encoding='utf-8'>",
+    "BrokenPipeError: [Errno 32] Broken pipe",
+]
 POOL: Final = "HTTPSConnectionPool(host='tracker.example', port=443): Max retries exceeded with url: /api/log (Caused by NewConnectionError('<urllib3.connection.HTTPSConnection object at 0x7f>: Failed to establish a new connection: [Errno 111] Connection refused'))"
 BAD: Final = "ValueError: bad sample 7"
 
@@ -234,6 +245,11 @@ NOISE_ENDS: Final = (
     end("trials/ends: sys.exit(text)", ["step 49", "config error: no such split"], C.EXIT, "code", "exit code 1: config error: no such split"),
     end("made: sys.exit(text) behind __del__", [*DEL, "", "unknown optimizer 'adamx'"], C.EXIT, "code", "exit code 1: unknown optimizer"),
     end("made: exit code 1 behind a progress bar", [" 12%|#2   | 12/100 [00:03<00:20,  4.1it/s]"], C.EXIT, "unknown", "exit code 1"),
+    end("made: a bad sample, then a callback of concurrent.futures", [*tb(BAD), *CALLBACK], C.EXCEPTION, "data", BAD),
+    end("made: a device error, then a callback of concurrent.futures", [*tb(ECC), *CALLBACK], C.DEVICE, "device", "RuntimeError: CUDA error: uncorr"),
+    end("made: only a callback of concurrent.futures has failed", CALLBACK, C.EXIT, "unknown"),
+    end("made: nobody reads the script's output any more", STDOUT, C.EXIT, "unknown", "exit code 120", exit_code=120),
+    end("made: a bad sample, and nobody reads the script's output", [*tb(BAD), *STDOUT], C.EXCEPTION, "data", BAD),
     end("made: exit code 3", ["bye"], C.EXIT, "unknown", "exit code 3", exit_code=3),
     end("made: a traceback is logged, then sys.exit(1)", [*tb("KeyError: 'train'"), "", "giving up"], C.EXCEPTION, "data", "KeyError: 'train'"),
     end("made: an option that argparse refuses", ["usage: train.py [-h]", "train.py: error: unrecognized arguments: --lrr 3"], C.EXCEPTION, "code", exit_code=2),
@@ -258,6 +274,9 @@ SERVICE_ENDS: Final = (
     service("trials/cls: s3", 'botocore.exceptions.EndpointConnectionError: Could not connect to the endpoint URL: "https://s3/"', lib("botocore/httpsession.py:send")),
     service("trials/cls: s3 reset", 'botocore.exceptions.ConnectionClosedError: Connection was closed before we received a valid response from endpoint URL: "https://s3/ckpt".', lib("botocore/httpsession.py:send")),
     service("made: s3 slow down", "botocore.exceptions.ClientError: An error occurred (SlowDown) when calling the PutObject operation: Please reduce your request rate.", lib("botocore/client.py:_make_api_call")),
+    service("made: s3fs translates an outage into EIO", "OSError: [Errno 5] An error occurred (InternalError) when calling the PutObject operation (reached max retries: 4): We encountered an internal error. Please try again.", lib("s3fs/core.py:_error_wrapper")),
+    service("made: a mail server hangs up", "smtplib.SMTPServerDisconnected: Connection unexpectedly closed", std("smtplib.py:getreply")),
+    data("made: a tracker refuses the token", "aim.ext.transport.message_utils.UnauthorizedRequestError: token", lib("aim/ext/transport/client.py:_raise")),
     service("made: s3 read timeout", 'botocore.exceptions.ReadTimeoutError: Read timeout on endpoint URL: "https://s3/x"', lib("botocore/httpsession.py:send")),
     service("made: a reset inside botocore", "ConnectionResetError: [Errno 104] Connection reset by peer", lib("botocore/httpsession.py:send"), lib("urllib3/connectionpool.py:urlopen"), std("ssl.py:read")),
     service("made: gcs", "google.api_core.exceptions.ServiceUnavailable: 503 GET https://storage.googleapis.com/b/o: Service Unavailable", lib("google/cloud/storage/client.py:get")),

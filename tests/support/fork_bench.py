@@ -33,6 +33,7 @@ class Node:
         self.runtime = RuntimeFolder(folder, self.job)
         self.guardian = Guardian.start(self.job_id)
         self.events: list[Event] = []
+        self.take_event: Callable[[Event], object] = lambda _event: None  # of all that it tells
         self.python = sys.executable
         self.base = {"PATH": os.environ["PATH"], "PYTHONPATH": str(self.packages)}
         self.server = self.make_server()
@@ -45,7 +46,8 @@ class Node:
             self.base,
             self.runtime.path,
             self.runtime.site,
-            **{"clock": SystemClock(), "retry_s": 0.1, **options},
+            # a busy machine forks late, and only a server that is stopped may not
+            **{"clock": SystemClock(), "retry_s": 0.1, "fork_s_max": 20.0, **options},
         )
 
     def add_package(self, name: str, text: str) -> None:
@@ -143,6 +145,7 @@ class Node:
         poll.register(self.guardian.fileno(), select.POLLIN)
         poll.poll(50)
         for event in self.guardian.read_events():
+            self.take_event(event)
             of_server = getattr(event, "attempt", None) == STANDBY_ATTEMPT
             if not (of_server and self.server.take_event(event)):
                 self.events.append(event)

@@ -1,11 +1,16 @@
 """Real frameworks save real checkpoints: `python -m tests.support.framework_saves NAME FOLDER`.
 
-In a process of its own, because the imports take seconds and hundreds of megabytes.
+In a process of its own, because the imports take seconds and hundreds of megabytes. With NAMES that have commas between, that
+process imports once what they share, forks one child for each, which saves to FOLDER/NAME, and prints their exit codes as JSON.
 """
 
+import importlib
 import json
 import os
+import socket
 import sys
+import traceback
+from collections.abc import Callable, Sequence
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,19 +31,25 @@ def require(*libraries: str, is_parallel: bool = False) -> dict[str, str]:
 
     Fail where it has to be there. ``is_parallel``: it is one that has a folder of its own.
     """
+    absent = missing(*libraries, is_parallel=is_parallel)
+    if not absent:
+        is_apart = is_parallel and PARALLEL.is_dir()
+        return {"DS_ACCELERATOR": "cpu", "PYTHONPATH": str(PARALLEL)} if is_apart else {}
+    made_by = "make .venv/.parallel" if is_parallel else "make .venv/.frameworks"
+    reason = f"{', '.join(absent)} is not installed: {made_by}"
+    if os.environ.get(REQUIRED) and not is_parallel:
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def missing(*libraries: str, is_parallel: bool = False) -> list[str]:
+    """Return which of these libraries are not installed."""
     places = [str(PARALLEL)] if is_parallel and PARALLEL.is_dir() else []
-    missing = [
+    return [
         name
         for name in libraries
         if find_spec(name) is None and PathFinder.find_spec(name, places) is None
     ]
-    if not missing:
-        return {"DS_ACCELERATOR": "cpu", "PYTHONPATH": places[0]} if places else {}
-    made_by = "make .venv/.parallel" if is_parallel else "make .venv/.frameworks"
-    reason = f"{', '.join(missing)} is not installed: {made_by}"
-    if os.environ.get(REQUIRED) and not is_parallel:
-        pytest.fail(reason)
-    pytest.skip(reason)
 
 
 def leave_group() -> None:
@@ -248,5 +259,77 @@ def megatron(folder: Path) -> None:
     leave_group()
 
 
+# In the order in which they are imported and run: whoever comes later has what was imported before.
+IMPORTS: dict[str, tuple[str, ...]] = {
+    "deepspeed": ("torch",),  # the rest in the child, which has a folder of its own on its path
+    "megatron": ("torch",),
+    "trainer": ("torch.distributed.checkpoint", "accelerate", "transformers.trainer"),
+    "accelerate": ("accelerate",),
+    "pretrained": ("transformers.models.llama.modeling_llama",),
+    "lightning": (),
+    "orbax": (),  # JAX has threads, and is not to be forked
+}
+RANKS_IMPORT = {"deepspeed": "deepspeed", "megatron": "megatron.core.dist_checkpointing"}
+
+
+def save_each(names: Sequence[str], folder: Path) -> dict[str, int]:
+    """Have each of them save to a folder of its name, and return the exit codes; output goes to NAME.log."""
+    codes = {}
+    for name in sorted(names, key=list(IMPORTS).index):
+        (folder / name).mkdir()
+        for module in IMPORTS[name]:
+            importlib.import_module(module)
+        log = os.open(folder / f"{name}.log", os.O_WRONLY | os.O_CREAT, 0o600)
+        codes[name] = _wait(_fork(lambda name=name: _save(name, folder / name), log))
+        os.close(log)
+    return codes
+
+
+def _save(name: str, folder: Path) -> None:
+    if name not in RANKS_IMPORT:
+        globals()[name](folder)
+        return
+    os.environ["DS_ACCELERATOR"] = "cpu"
+    sys.path.insert(0, str(PARALLEL))
+    importlib.import_module(RANKS_IMPORT[name])
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    os.environ.update(group, WORLD_SIZE="2", LOCAL_WORLD_SIZE="2")
+
+    def run_rank(number: int) -> None:
+        os.environ.update(RANK=str(number), LOCAL_RANK=str(number))
+        globals()[name](folder)
+
+    ranks = [_fork(lambda number=number: run_rank(number)) for number in range(2)]
+    ends = [_wait(rank) for rank in ranks]
+    assert ends == [0, 0], f"exit codes of the ranks: {ends}"
+
+
+def _fork(run: Callable[[], None], log: int | None = None) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        if log is not None:
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+        run()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _wait(pid: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
 if __name__ == "__main__":
-    globals()[sys.argv[1]](Path(sys.argv[2]))
+    if "," in sys.argv[1]:
+        print(json.dumps(save_each(sys.argv[1].strip(",").split(","), Path(sys.argv[2]))))
+    else:
+        globals()[sys.argv[1]](Path(sys.argv[2]))

@@ -132,6 +132,14 @@ FORMS = [
         (EventKind.GSP, None, "", "0000:9b:00.0", None, ""),
     ),
     (
+        "NVRM: GPU0 _kgspRpcRecvPoll: GSP RM heartbeat timed out",
+        (EventKind.GSP_HEARTBEAT, None, "_kgspRpcRecvPoll", "", None, ""),
+    ),
+    (
+        "NVRM: knvlinkDiscoverPostRxDetLinks_GH100: Getting peer0's postRxDetLinkMask failed!",
+        (EventKind.NVLINK_DISCOVERY, None, "knvlinkDiscoverPostRxDetLinks", "", None, ""),
+    ),
+    (
         "NVRM: GPU 0000:3b:00.0: RmInitAdapter failed! (0x62:0xffff:2477)",
         (EventKind.GPU_INIT, None, "", "0000:3b:00.0", None, ""),
     ),

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from recovery.journal.attempt_records import AttemptStarted
-from recovery.report.overview import list_folders, read_entries
+from recovery.journal.job_folder import list_folders
+from recovery.report.overview import read_entries
 
 STEPS: Final = 80
 ROOT: Final = Path(__file__).resolve().parents[2]

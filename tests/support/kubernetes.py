@@ -6,6 +6,7 @@ No kubelet and no scheduler run: tests play them (`Cluster.add_node`, `Cluster.a
 """
 
 import base64
+import contextlib
 import fcntl
 import json
 import os
@@ -158,6 +159,7 @@ class Cluster:
             "metadata": {"name": name, "labels": dict(labels or {})},
             "spec": {
                 "nodeName": node,
+                "serviceAccountName": "default",
                 "terminationGracePeriodSeconds": 30,
                 "containers": [{"name": "ranks", "image": "example.invalid/training"}],
             },
@@ -226,9 +228,21 @@ class Cluster:
         }
         self.call("POST", f"/apis/{group}/v1/namespaces/{namespace}/rolebindings", binding)
 
-    def token(self, namespace: str, name: str) -> str:
+    def token(self, namespace: str, name: str, audiences: Sequence[str] = ()) -> str:
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
-        made = self.call("POST", path, {"spec": {"expirationSeconds": 3600}})
+        made = self.call(
+            "POST", path, {"spec": {"audiences": list(audiences), "expirationSeconds": 3600}}
+        )
         token = str(made["status"]["token"])
         assert len(base64.urlsafe_b64decode(token.split(".")[1] + "==")) > 10, "a JWT"
         return token
+
+    def pod_token(self, namespace: str, pod: str, uid: str, audience: str = "rankmend") -> str:
+        """Return the token that a kubelet projects into this pod: of the namespace's account `default`, bound to the pod."""
+        account = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+        with contextlib.suppress(ApiException):  # it is there
+            self.call("POST", account, {"metadata": {"name": "default"}})
+        bound = {"kind": "Pod", "apiVersion": "v1", "name": pod, "uid": uid}
+        spec = {"audiences": [audience], "boundObjectRef": bound, "expirationSeconds": 3600}
+        made = self.call("POST", f"{account}/default/token", {"spec": spec})
+        return str(made["status"]["token"])

@@ -6,6 +6,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from tests.support.eventually import DEADLINE_S
+
 COMPILER = shutil.which("cc")
 WHY_NOT = "" if COMPILER else "no C compiler (cc)"
 
@@ -20,7 +22,7 @@ def make_library(path: Path, body: str) -> Path:
     assert COMPILER is not None
     path.parent.mkdir(parents=True, exist_ok=True)
     command = [COMPILER, "-shared", "-fPIC", "-x", "c", "-o", str(path), "-"]
-    subprocess.run(command, input=body, text=True, check=True, timeout=120)
+    subprocess.run(command, input=body, text=True, check=True, timeout=DEADLINE_S)
     return path
 
 

@@ -47,7 +47,7 @@ class FakeNode:
         self.ranks: dict[int, RankReport] = {}
         self.orders: list[Order] = []
         self.found: Found | None = None
-        self.slots = 1
+        self.slots, self.role = 1, ""
         self.is_silent = False
         self.unreachable: tuple[str, ...] = ()
         self.folder_id = "shared"
@@ -87,7 +87,7 @@ class FakeNode:
             number=self.number, slots=self.slots, rendezvous=Endpoint(self.name, self.port),
             peer_endpoint=Endpoint(self.name, 7000), found=self.found,
             launcher_started_s=self.started_s, unreachable=self.unreachable,
-            folder_id=self.folder_id, known=self.known,
+            folder_id=self.folder_id, known=self.known, role=self.role,
         )  # fmt: skip
 
 
@@ -109,6 +109,7 @@ class Bench:
         self.blamed: list[tuple[str, str]] = []
         self.taken_back: list[str] = []
         self.hearing = Hearing(self.clock)
+        self.reported_at_s: dict[str, float] = {}
         self.lost: list[PowerOffAsked] = []  # whose power the job wants off
         self.switched_off: list[str] = []
         self.off: set[str] = set()  # nodes without power, by their BMCs
@@ -132,7 +133,7 @@ class Bench:
     accused_nodes: Collection[str] = ()
     doubted: Mapping[str, str] = MappingProxyType({})
 
-    def doubts(self) -> Mapping[str, str]:
+    def doubts(self, _job_id: str, /) -> Mapping[str, str]:
         return self.doubted
 
     def accused(self) -> Collection[str]:
@@ -171,22 +172,27 @@ class Bench:
     def take_back(self, _job_id: str, incident_ids: Sequence[str], _reason: str) -> None:
         self.taken_back += incident_ids
 
-    def beat(self, seconds: float = 1.0, step: int | None = None) -> None:
-        """Let all nodes report, every quarter of a second."""
+    def beat(self, seconds: float = 1.0, step: int | None = None, done: int | None = None) -> None:
+        """Let all nodes report, every quarter of a second; ``done``: steps of these processes, where others made some before."""
         for _part in range(max(1, round(seconds * 4))):
             self.clock.time_s += 0.25
             for node in self.nodes.values():
                 if step is not None:
                     node.ranks = {
                         rank: replace(
-                            told, step=step, step_age_s=0.1, steps_done=step,
+                            told, step=step, step_age_s=0.1, steps_done=step if done is None else done,
                             section="communication", section_age_s=0.1, sections_entered=step,
                         )
                         for rank, told in node.ranks.items()
                     }  # fmt: skip
                 if not node.is_silent:
                     self.control.handle_report(node.report())
+                    self.reported_at_s[node.name] = self.clock.time_s
             self.control.tick()
+
+    def silent_for_s(self, name: str) -> float:
+        """Return for how long a node has reported nothing."""
+        return max(0.0, self.clock.time_s - self.reported_at_s.get(name, self.clock.time_s))
 
     def age(self, seconds: float) -> None:
         """Let time pass in which no rank advances."""
@@ -204,9 +210,9 @@ class Bench:
                 }
             self.beat()
 
-    def kill(self, name: str) -> None:
+    def kill(self, name: str, signum: int = 9) -> None:
         node = self.nodes[name]
-        ended = RankExit(0.1, None, 9, False, False, None, ())
+        ended = RankExit(0.1, None, signum, False, False, None, ())
         node.ranks = {
             rank: replace(told, process_state="", exit=ended) for rank, told in node.ranks.items()
         }

@@ -133,7 +133,7 @@ REAL_ENDS: Final = (
     end("SIGSEGV", "os.kill(os.getpid(), signal.SIGSEGV)", S.CRASHED, "unknown", RANK, "SIGSEGV", exit_code=139),
     end("SIGBUS", "os.kill(os.getpid(), signal.SIGBUS)", S.CRASHED, "unknown", RANK, "SIGBUS", exit_code=135),
     end("SIGABRT", "os.abort()", S.CRASHED, "unknown", RANK, "SIGABRT", exit_code=134),
-    end("a worker of a pool that is killed", "import concurrent.futures\nwith concurrent.futures.ProcessPoolExecutor(1) as pool:\n    pool.submit(os.kill, 0, 0)\n    pool.submit(os._exit, 9).result()", S.EXCEPTION, "killer", PROGRAM, "BrokenProcessPool"),
+    end("a worker of a pool that is killed", "import concurrent.futures\nwith concurrent.futures.ProcessPoolExecutor(1) as pool:\n    pool.submit(os.kill, 0, 0)\n    pool.submit(os._exit, 9).result()", S.KILLED, "killer", RANK, "BrokenProcessPool"),
     # With PyTorch.
     end("a data loader's worker that is killed", WORKER.format(act="os.kill(os.getpid(), 9)"), S.HOST_MEMORY, "memory", MEMORY, "", needs_torch=True),
     end("a data loader's worker that raises", WORKER.format(act="load()"), S.EXCEPTION, "data", PROGRAM, "ValueError: Caught ValueError in DataLoader worker", needs_torch=True),

@@ -10,6 +10,8 @@ from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
+HISTORY = ROOT / "docs/internals/history.md"
+"""Names commands, files and paths of its time: some are no more."""
 SOURCES = sorted(
     path
     for folder in ("agent", "detectors", "rankmend", "recovery")

@@ -460,7 +460,7 @@ class Cluster:
     parts = NO_PARTS
     broken_parts = MappingProxyType({})
 
-    def doubts(self) -> dict[str, str]:
+    def doubts(self, _job_id: str, /) -> dict[str, str]:
         return {}
 
     def accused(self) -> tuple[str, ...]:

@@ -36,6 +36,10 @@ AT_S = 1_000.5
 BY_LOG_ONLY = {
     EventKind.SXID: "NVSwitches have no counter that the agent reads",
     EventKind.GSP: "NVML tells of it as XID 119 or 120",
+    EventKind.GSP_HEARTBEAT: "nobody counts it; a GPU that is gone says so by an XID",
+    EventKind.NVLINK_DISCOVERY: "nobody counts it: gpu_fabric_not_joined is of NVSwitch systems",
+    EventKind.FABRIC_DOWN: "the fabric manager's own log, which the agent does not read: gpu_fabric_not_joined",
+    EventKind.FABRIC_MULTICAST: "the same",
     EventKind.GPU_INIT: "a GPU that did not start is missing: gpu_count_low, after its own time",
     EventKind.DRIVER_MISMATCH: "NVML can't be loaded then: collector_broken",
     EventKind.GPU_HUNG: "AMD and Habana only; of NVIDIA's it is an XID",

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.support.eventually import DEADLINE_S
 from tests.support.torch_here import needs_torch
 
 pytestmark = pytest.mark.process
@@ -27,7 +28,7 @@ def test_drill_says_by_exit_code_and_reports_what_held_and_what_did_not(tmp_path
         [*command, f"--html={page}", f"--junit={junit}", f"--dir={tmp_path / 'runs'}"],
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=DEADLINE_S,
         check=False,
     )
 
@@ -61,7 +62,7 @@ def test_drill_whose_folder_is_removed_ends_soon_and_says_why(tmp_path: Path) ->
         assert process.stderr is not None
         said = next(line for line in process.stderr if "fault:" in line)
         shutil.rmtree(tmp_path / "runs", ignore_errors=True)  # some of it may be made anew
-        rest = process.communicate(timeout=280)[1]
+        rest = process.communicate(timeout=DEADLINE_S)[1]
 
     assert "stop on rank:drill/1" in said
     assert process.returncode == 1
@@ -86,7 +87,7 @@ def test_rank_that_stands_still_under_torchrun_is_named_and_nothing_is_touched(
         ],
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=DEADLINE_S,
         check=False,
     )
 
@@ -112,7 +113,7 @@ def test_scenarios_that_break_a_job_in_other_phases_hold(tmp_path: Path) -> None
         [sys.executable, "-m", "rankmend.cli", "drill", *names, f"--dir={tmp_path}"],
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=DEADLINE_S,
         check=False,
     )
 

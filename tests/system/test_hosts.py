@@ -221,7 +221,7 @@ def test_rankmend_run_recovers_a_job_within_a_host(fleet: Fleet) -> None:
     ]
     (fleet.shared / "checkpoints").mkdir()
 
-    host.run([*command, *folders, script, *arguments], timeout_s=120, cwd=ROOT)
+    host.run([*command, *folders, script, *arguments], timeout_s=DEADLINE_S, cwd=ROOT)
 
     assert json.loads((fleet.shared / "result.json").read_text())
     job_ids = [path.name for path in (host.state / "state" / "jobs").iterdir()]

@@ -44,7 +44,7 @@ class Node:
 
     def run(self, *argv: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [*self.inside, *argv], capture_output=True, text=True, timeout=200, check=False
+            [*self.inside, *argv], capture_output=True, text=True, timeout=DEADLINE_S, check=False
         )
 
     def digest_of_file(self) -> str:

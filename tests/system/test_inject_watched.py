@@ -1,6 +1,7 @@
 """Faults of ranks that another launcher has started, by `rankmend inject`: only where the job's owner has allowed them."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rankmend.watch.hook_folder import make_hook_folder
-from recovery.inject.watched_targets import WatchedRank, find_watched_ranks
+from recovery.inject.watched_targets import FOLDERS_MAX, WatchedRank, find_watched_ranks
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.watched_jobs import OPTIMIZER
 
@@ -170,3 +171,20 @@ def test_rank_whose_process_is_about_to_end_is_no_target(pair: WatchedPair, tmp_
     found = find_watched_ranks(proc=str(tmp_path / "proc"))
 
     assert [one for one in found if one.job_name == pair.name] == []
+
+
+def test_watched_job_is_found_among_thousands_of_files_of_data_loaders(
+    pair: WatchedPair, tmp_path: Path
+) -> None:
+    pair.restart()
+    job = pair.found()[0].drill_file.parent
+    for number in range(FOLDERS_MAX):
+        (tmp_path / f"a-{number}").touch()
+    shutil.copytree(job, tmp_path / job.parent.name / job.name)
+    (tmp_path / job.parent.name).chmod(0o700)
+    for number in range(FOLDERS_MAX):
+        (tmp_path / f"z-{number}").touch()
+
+    found = find_watched_ranks(tmp_path)
+
+    assert sorted(one.rank for one in found if one.job_name == pair.name) == [0, 1]

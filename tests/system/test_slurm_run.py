@@ -146,7 +146,7 @@ def test_commands_of_the_quick_start_train_on_three_nodes_and_keep_a_spare(
     told = [
         subprocess.run(
             ["bash", "-ec", line], cwd=place, env=environment, capture_output=True, text=True,
-            timeout=120, check=True,
+            timeout=DEADLINE_S, check=True,
         ).stdout
         for line in lines
     ]  # fmt: skip
@@ -352,10 +352,13 @@ def test_job_that_shares_its_allocation_is_not_requeued(
     assert "Restarts=0" in told
 
 
-def test_fabric_test_of_the_readme_finds_its_place_and_judges_under_srun(
+def test_fabric_test_of_its_page_finds_its_place_and_judges_under_srun(
     slurm: SlurmCluster, place: Path
 ) -> None:
-    (command,) = re.findall(r"^\$ (rankmend fabric test find)\b", (ROOT / "README.md").read_text(), re.M)  # fmt: skip
+    page = (ROOT / "docs/use/fabric.md").read_text()
+    (command,) = re.findall(
+        r"^    srun --ntasks-per-node=1 (rankmend fabric test find)$", page, re.M
+    )
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     # All nodes are on this machine: without a word it refuses to test the loopback interface.
     words = [*command.split(), "--rail=lo", "--seconds=0.1", "--timeout=90s", "--json"]

@@ -13,6 +13,7 @@ import pytest
 
 from rankmend.watch.hook_folder import make_hook_folder
 from rankmend.watch.lines import WatchPlace, lines_for
+from tests.support.eventually import DEADLINE_S
 from tests.support.slurm import SlurmCluster, missing, slurm_cluster
 from tests.support.torch_here import needs_torch
 
@@ -34,7 +35,7 @@ for _step in range(6):
 dist.barrier()
 if rank == 0:
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": sys.argv[4]}
-    subprocess.run([sys.executable, "-c", sys.argv[5]], env=environment, check=True, timeout=200)
+    subprocess.run([sys.executable, "-c", sys.argv[5]], env=environment, check=True, timeout=300)
 dist.barrier()
 time.sleep(0.5)  # gloo's threads let go of the last collective, else this may hang (pytorch#56297)
 dist.destroy_process_group()
@@ -148,7 +149,7 @@ def test_job_of_open_mpi_is_watched(hook: Path, script: list[str], tmp_path: Pat
         },
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=DEADLINE_S,
         check=False,
     )
 

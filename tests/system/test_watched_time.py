@@ -14,7 +14,7 @@ from rankmend.watched_report import ReportedJob, ReportedRank, ReportTaken, Watc
 from recovery.api.wire import Watched, WatchedTimes
 from recovery.views.watched_time_view import time_of_view
 from tests.support.controllers import RANKMEND, Service
-from tests.support.eventually import eventually, fault_lasts
+from tests.support.eventually import DEADLINE_S, eventually, fault_lasts
 from tests.support.service import make_folder
 
 pytestmark = [pytest.mark.process, pytest.mark.safety]
@@ -102,7 +102,7 @@ def report(*options: str) -> dict[str, Any]:
         check=False,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=DEADLINE_S,
     )
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)

@@ -175,7 +175,7 @@ def try_own(trial: Trial, watched: Watched) -> None:
         for key in values
         if key not in compared
         and not key.startswith(("info{", "fabric_", "sm_", "dram_", "pipe_", "graphics_"))
-        and key not in own_queries.SAMPLED
+        and key not in own_queries.SAMPLED | own_queries.COMPUTED
     )
     trial.figure("series", len(values))
     trial.figure("compared", len(compared))

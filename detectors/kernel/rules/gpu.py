@@ -120,10 +120,31 @@ GPU_RULES: Final[tuple[Rule, ...]] = (
     rule(
         "GSP",
         r"NVRM: .{0,120}?(?:Rate limiting GSP RPC error prints|Cannot initialize GSP"
-        r"|GSP.{0,40}(?:heartbeat timed? ?out|lockdown.{0,20}timed? ?out))"
+        r"|GSP.{0,40}lockdown.{0,20}timed? ?out)"
         r"(?:.{0,40}?PCI:(?P<pci>" + PCI + r"))?",
         _K.GSP,
         "open-gpu-kernel-modules: kernel_gsp.c; the dmesg sample of an XID 119",
+    ),
+    rule(
+        "eartbeat tim",
+        r"NVRM: (?:GPU\d{1,3} )?(?P<sub_code>_?kgsp\w{1,40}): (?:GSP(?:[ -]RM)? )?[Hh]eartbeat timed? ?out",
+        _K.GSP_HEARTBEAT,
+        "open-gpu-kernel-modules: kernel_gsp.c; #1064: every few minutes on a GPU that works, #1080: before XID 109",
+    ),
+    rule(
+        "ostRxDet",
+        r"NVRM: (?:GPU\d{1,3} )?(?P<sub_code>knvlink(?:DiscoverPostRxDetLinks|UpdatePostRxDetectLinkMask))\w{0,32}: "
+        r"(?:Getting peer\d{1,3}(?:'s)? postRxDetLinkMask failed|Failed to update Rx Detect Link mask)",
+        _K.NVLINK_DISCOVERY,
+        "open-gpu-kernel-modules: kernel_nvlinkcorelib.c, both LEVEL_ERROR; gpud#1271, #1272: unhealthy, reboot",
+    ),
+    rule(
+        "necessary power cables",
+        r"NVRM: (?:GPU (?P<pci>"
+        + PCI
+        + r"):? )?.{0,24}does not have the necessary (?P<sub_code>power cables) connected",
+        _K.GPU_INIT,
+        "open-gpu-kernel-modules: nv.c: the GPU is not started without them",
     ),
     rule(
         "rpcRecvPoll timedout",
@@ -295,6 +316,13 @@ GPU_RULES: Final[tuple[Rule, ...]] = (
         "drivers/gpu/drm/amd/pm/swsmu/amdgpu_smu.c, smu13/smu_v13_0.c",
     ),
     # --- Habana (Gaudi)
+    rule(
+        "is NOT usable",
+        _HABANA + r"(?P<sub_code>Failed to initialize) (?:hl|accel)\d{1,4}\. Device (?:\S{1,32} )?"
+        r"is NOT usable",
+        _K.GPU_INIT,
+        "drivers/misc/habanalabs (drivers/accel since 6.3), common/device.c, hl_device_init; Setup_and_Install#1",
+    ),
     rule(
         "PCI link is down",
         _HABANA + r"Device heartbeat failed! PCI link is down",

@@ -65,6 +65,21 @@ HOST_RULES: Final[tuple[Rule, ...]] = (
         )
     ),
     rule(
+        "AER: device recovery failed",
+        r"[\w-]{1,32} (?P<pci>" + PCI + r"): AER: device (?P<sub_code>recovery failed)",
+        _K.PCIE_UNCORRECTED,
+        "drivers/pci/pcie/err.c, pcie_do_recovery: also where a driver offers no recovery and its device goes on",
+    ),
+    rule(
+        "retraining non-functional downstream link",
+        r"[\w-]{1,32} (?P<pci>"
+        + PCI
+        + r"): broken device, retraining non-functional downstream link at "
+        r"(?P<sub_code>2\.5GT/s)",
+        _K.PCIE_LIMITED,
+        "drivers/pci/quirks.c, pcie_failed_link_retrain: also printed for a slot that was emptied",
+    ),
+    rule(
         "DPC: containment event",
         r"pcieport (?P<pci>" + PCI + r"): DPC: containment event",
         _K.PCIE_FATAL,
@@ -235,8 +250,14 @@ HOST_RULES: Final[tuple[Rule, ...]] = (
         "drivers/edac/mce_amd.c",
     ),
     rule(
+        "Error Status: Corrected error",
+        r"\[Hardware Error\]: Error Status: Corrected error, no action required",
+        _K.MACHINE_CHECK_CORRECTED,
+        "drivers/edac/mce_amd.c before 3.16",
+    ),
+    rule(
         "[Hardware Error]: ",
-        r"\[Hardware Error\]: (?P<sub_code>Uncorrected, software (?:restartable|containable) error"
+        r"\[Hardware Error\]: (?:Error Status: )?(?P<sub_code>Uncorrected, software (?:restartable|containable) error"
         r"|Deferred error|System Fatal error)",
         _K.MACHINE_CHECK,
         "drivers/edac/mce_amd.c",
@@ -341,6 +362,7 @@ HOST_RULES: Final[tuple[Rule, ...]] = (
         r"TCP: (?P<sub_code>out of memory|too many orphaned sockets)",
         _K.LIMIT_REACHED,
         "net/ipv4/tcp.c",
+        needles=("TCP: out of memory", "TCP: too many orphaned"),
     ),
     rule(
         "as unstable because the skew is too large",
@@ -383,6 +405,10 @@ HOST_RULES: Final[tuple[Rule, ...]] = (
         r"|divide error|double fault|int3).{0,200}?\[#\d{1,6}\]",
         _K.OOPS,
         "arch/x86/kernel/dumpstack.c, arch/arm64/kernel/traps.c",
+        needles=(
+            *("Oops", "general protection fault", "invalid opcode", "Internal error"),
+            *("stack segment", "divide error", "double fault", "int3"),
+        ),
     ),
     rule(
         "BUG: kernel NULL pointer dereference",

@@ -18,8 +18,9 @@ from detectors.kernel.event import (
     Rule,
     pci_bus_id,
 )
-from detectors.kernel.log import Record
+from detectors.kernel.log import LogWriter, Record
 from detectors.kernel.rules.cages import Cages
+from detectors.kernel.rules.fabric_manager import FABRIC_RULES
 from detectors.kernel.rules.firmware_errors import FirmwareErrors
 from detectors.kernel.rules.gpu import GPU_RULES
 from detectors.kernel.rules.host import HOST_RULES
@@ -35,9 +36,30 @@ _FOUND_MAX: Final = 256  # texts whose meaning is remembered
 # driver. "link becomes ready" is no rule: it is printed for every container's veth.
 RULES: Final = (*GPU_RULES, *HOST_RULES, *NIC_RULES, *STORAGE_RULES)
 
-_BY_LITERAL: Final = tuple(
-    (literal, tuple(rule for rule in RULES if rule.literal == literal))
-    for literal in dict.fromkeys(rule.literal for rule in RULES)
+Literals = tuple[tuple[str, tuple[Rule, ...]], ...]
+
+
+def _by_literal(rules: tuple[Rule, ...]) -> Literals:
+    literals = dict.fromkeys(rule.literal for rule in rules)
+    return tuple((text, tuple(rule for rule in rules if rule.literal == text)) for text in literals)
+
+
+_BY_LITERAL: Final = _by_literal(RULES)
+_FABRIC_BY_LITERAL: Final = _by_literal(FABRIC_RULES)
+# what `Matcher` looks for besides rules, in lines that say what the next ones mean
+_CONTEXTS: Final = (
+    *("oom-kill:constraint=", "killed as a result of limit of", "Kill process "),
+    *(
+        "firmware version: ",
+        "Port module event",
+        "Removing ctrl: NQN",
+        "available path - failing I/O",
+    ),
+    *("[Hardware Error]", "The NVIDIA GPU ", "installed in this system", "NVRM: Xid ("),
+)
+# A line without any of these changes nothing: it is only counted.
+LITERALS: Final = tuple(
+    dict.fromkeys((*_CONTEXTS, *(text for rule in (*RULES, *FABRIC_RULES) for text in rule.sought)))
 )
 _OOM_CONTEXT: Final = re.compile(
     r"oom-kill:constraint=(\w{1,40}),.{0,1500}?task_memcg=([^,]{0,512}),"
@@ -48,12 +70,19 @@ _OOM_TASK: Final = re.compile(r"Task in (\S{1,512}) killed as a result of limit 
 _OOM_OLD: Final = re.compile(
     r"(Memory cgroup o|O)ut of memory(?: \([^)]{0,40}\))?: Kill process (\d{1,10}) "
 )
+_GPU_HEAD: Final = re.compile(
+    r"NVRM: The NVIDIA (?:probe routine failed for )?GPU ("
+    + PCI
+    + r")(?: \(PCI ID: [\w:]{1,16}\))? ?"
+)
+_GPU_OTHER_END: Final = re.compile(r"NVRM: installed in this system (?:is not|requires)")
 _DICTIONARY_PCI: Final = re.compile(r"\+pci:(" + PCI + ")")
 
 
 def _search(record: Record) -> tuple[Rule, KernelEvent] | None:
     text, is_whole = record.text, record.is_dated
-    for literal, rules in _BY_LITERAL:
+    is_fabric = record.source is LogWriter.FABRIC_MANAGER
+    for literal, rules in _FABRIC_BY_LITERAL if is_fabric else _BY_LITERAL:
         if literal not in text:
             continue
         for rule in rules:
@@ -97,6 +126,32 @@ def _device_of(record: Record, groups: dict[str, str | None]) -> str:
     return ""
 
 
+class SplitMessages:
+    """Joins the lines of one NVRM message that a syslog daemon wrote as lines of their own.
+
+    rsyslog's imklog splits at the line's end: the first line has the GPU's address, the last says what
+    happened to it. Messages of two GPUs may be mixed; each keeps its order.
+    """
+
+    def __init__(self) -> None:
+        self._heads: list[tuple[str, float | None]] = []
+
+    def note(self, record: Record) -> None:
+        """Keep the address of a message that goes on, or drop it at an end that is no fault."""
+        if found := _GPU_HEAD.fullmatch(record.text):
+            self._heads = [*self._heads, (pci_bus_id(found[1]), record.at_s)][-_PENDING_MAX:]
+        elif _GPU_OTHER_END.match(record.text):
+            self.take(record.at_s)
+
+    def take(self, at_s: float | None) -> str:
+        """Return the address of the oldest message that can go on now, or nothing."""
+        while self._heads:
+            device, begun_at_s = self._heads.pop(0)
+            if _are_together(begun_at_s, at_s):
+                return device
+        return ""
+
+
 class NvmePaths:
     """Separates disks removed on purpose from disks whose paths failed."""
 
@@ -125,10 +180,11 @@ class Matcher:
         self._oom: tuple[int, str, str] | None = None  # pid, constraint, cgroup
         self._oom_task = ""  # cgroup of the task that the next line names, before 4.19
         # by text, and whether it is all of the message: floods repeat it
-        self._found: dict[tuple[str, bool], tuple[Rule, KernelEvent] | None] = {}
+        self._found: dict[tuple[str, bool, LogWriter], tuple[Rule, KernelEvent] | None] = {}
         self._cages = Cages()
         self._firmware = FirmwareErrors()
         self._paths = NvmePaths()
+        self._split = SplitMessages()
 
     def match(self, record: Record) -> KernelEvent | None:
         """Return the event that the record reports, or None; never raises."""
@@ -139,7 +195,10 @@ class Matcher:
         result = self._search(record)
         if result is None:
             return None
-        return self._once(*result)
+        rule, event = result
+        if event.kind is EventKind.GPU_LOST and not event.device:
+            event = replace(event, device=self._split.take(event.at_s))
+        return self._once(rule, event)
 
     def _once(self, rule: Rule, event: KernelEvent) -> KernelEvent | None:
         """Return the event, or None if an earlier line reported it."""
@@ -161,7 +220,7 @@ class Matcher:
     def _search(self, record: Record) -> tuple[Rule, KernelEvent] | None:
         if record.fields:
             return _search(record)
-        key = (record.text, record.is_dated)
+        key = (record.text, record.is_dated, record.source)
         if key not in self._found:
             if len(self._found) >= _FOUND_MAX:
                 self._found.clear()
@@ -177,6 +236,10 @@ class Matcher:
     def _is_context(self, record: Record) -> bool:
         """Keep what the record says about others; return whether that is all it says."""
         text = record.text
+        if text.startswith("NVRM: The NVIDIA ") or text.startswith(
+            "NVRM: installed in this system"
+        ):
+            self._split.note(record)
         return (
             ("ill" in text and self._is_oom_context(text))
             or ("mlx5_core" in text and self._cages.is_empty(record))

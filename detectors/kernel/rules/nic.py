@@ -55,6 +55,7 @@ NIC_RULES: Final[tuple[Rule, ...]] = (
         r"|[Hh]igh temperature)",
         _K.NIC_WARNING,
         "drivers/net/ethernet/mellanox/mlx5/core/events.c: mlx5_pcie_event, temp_warn",
+        needles=("etected insufficient power", "igh temperature"),
     ),
     rule(
         "mlx5_core",
@@ -64,6 +65,10 @@ NIC_RULES: Final[tuple[Rule, ...]] = (
         r"|synd 0x[1-9a-f]\w{0,2}: [\w ]{1,40})",
         _K.NIC_FAULT,
         "drivers/net/ethernet/mellanox/mlx5/core/health.c; severity 4 and above is no error",
+        needles=(
+            *("Fatal error ", "health compromised", "firmware fatal error", "health recovery"),
+            *("Health issue observed", "synd 0x"),
+        ),
     ),
     rule(
         "mlx5_core",
@@ -71,6 +76,7 @@ NIC_RULES: Final[tuple[Rule, ...]] = (
         r"\(pid (?P<pid>\d{1,10})\): (?:cmd\[\d+\]: )?(?P<sub_code>[A-Z0-9_]{1,40})",
         _K.NIC_COMMAND,
         "drivers/net/ethernet/mellanox/mlx5/core/cmd.c; a flood of ACCESS_REG: reading a limited PF",
+        needles=("mlx5_cmd_out_err:", "mlx5_cmd_check:", "wait_func:"),
     ),
     rule(
         "mlx4_core",
@@ -128,18 +134,29 @@ NIC_RULES: Final[tuple[Rule, ...]] = (
         "drivers/net/ethernet/amazon/ena/ena_netdev.c: the card is reset",
     ),
     rule(
+        "Failed to process command",
+        r"efa " + _PCI_NETDEV + r"(?P<sub_code>Failed to process command) ",
+        _K.NIC_COMMAND,
+        "drivers/infiniband/hw/efa/efa_com.c: the card refused a command, such as a program's queue beyond its limit",
+    ),
+    rule(
         "efa ",
         r"efa " + _PCI_NETDEV + r"(?P<sub_code>Wait for completion \(polling\) timeout"
         r"|The device sent (?:a )?completion but the driver didn't receive|The device didn't send any"
         r" completion|Reading register timed out|Read response wrong|Reset indication didn't turn o\w+)",
         _K.NIC_HUNG,
         "drivers/infiniband/hw/efa/efa_com.c: commands of the firmware",
+        needles=(
+            *("Wait for completion", "completion but the driver", "send any completion"),
+            *("Reading register timed out", "Read response wrong", "Reset indication didn"),
+        ),
     ),
     rule(
         "gve ",
         r"gve (?P<pci>" + PCI + r"): (?P<sub_code>Reset failed)! !!! DISABLING ALL QUEUES",
         _K.NIC_FAULT,
         "drivers/net/ethernet/google/gve/gve_main.c",
+        needles=("DISABLING ALL QUEUES",),
     ),
     rule(
         "recoverable",
@@ -181,9 +198,13 @@ NIC_RULES: Final[tuple[Rule, ...]] = (
     ),
     rule(
         "Reset adapter",
-        r"ixgbe (?P<pci>" + PCI + r") (?P<netdev>" + _NAME + r"): (?P<sub_code>Reset adapter)",
+        r"(?:ixgbe|ig[bc]) (?P<pci>"
+        + PCI
+        + r") (?P<netdev>"
+        + _NAME
+        + r"): (?P<sub_code>Reset adapter)",
         _K.NIC_RESET,
-        "drivers/net/ethernet/intel/ixgbe/ixgbe_main.c",
+        "drivers/net/ethernet/intel/ixgbe/ixgbe_main.c, igb/igb_main.c, igc/igc_main.c",
     ),
     # --- cards that could not be started
     rule(
@@ -275,6 +296,9 @@ NIC_RULES: Final[tuple[Rule, ...]] = (
         _K.LINK_DOWN,
         "drivers of mlx5, bnxt, ixgbe, i40e, ice, igb, e1000e, tg3; drivers/net/phy",
         refine=_with_device,
+        needles=tuple(
+            f"ink {words}" for words in ("DOWN", "Down", "down", "is DOWN", "is Down", "is down")
+        ),
     ),
     rule(
         "ink",
@@ -282,6 +306,7 @@ NIC_RULES: Final[tuple[Rule, ...]] = (
         _K.LINK_UP,
         "the same",
         refine=_with_device,
+        needles=tuple(f"ink {words}" for words in ("UP", "Up", "up", "is UP", "is Up", "is up")),
     ),
     *(
         rule(
@@ -325,9 +350,8 @@ NIC_RULES: Final[tuple[Rule, ...]] = (
     ),
     rule(
         "Unit Hang",
-        r"[\w-]{2,32} (?P<pci>" + PCI + r") (?P<netdev>" + _NAME + r"): "
-        r"(?P<sub_code>Detected (?:Tx|Hardware) Unit Hang)",
+        r"[\w-]{2,32} " + _PCI_NETDEV + r"(?P<sub_code>Detected (?:Tx|Hardware) Unit Hang)",
         _K.NIC_HUNG,
-        "drivers/net/ethernet/intel/ixgbe, igb, e1000e",
+        "drivers/net/ethernet/intel/ixgbe, igb (without the port's name), e1000e",
     ),
 )

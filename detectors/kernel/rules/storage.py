@@ -39,6 +39,7 @@ STORAGE_RULES: Final[tuple[Rule, ...]] = (
         r"EXT\d-fs error \(device (?P<disk>[\w.-]{1,64})\)(?:: | in )(?P<sub_code>\w{1,48}):",
         _K.FS_ERROR,
         "fs/ext4/super.c, __ext4_error, __ext4_std_error",
+        needles=("-fs error",),
     ),
     rule(
         "EXT",
@@ -46,6 +47,7 @@ STORAGE_RULES: Final[tuple[Rule, ...]] = (
         _K.IO_ERROR,
         "fs/ext4/page-io.c",
         sub_code="ext4_end_bio",
+        needles=("ext4_end_bio",),
     ),
     rule(
         "XFS (",
@@ -75,6 +77,7 @@ STORAGE_RULES: Final[tuple[Rule, ...]] = (
         r"EXT\d-fs \((?P<disk>[\w.-]{1,64})\): (?P<sub_code>I/O error while writing superblock)",
         _K.FS_ERROR,
         "fs/ext4/super.c, ext4_commit_super",
+        needles=("I/O error while writing superblock",),
     ),
     rule(
         "updating journal superblock",
@@ -99,16 +102,72 @@ STORAGE_RULES: Final[tuple[Rule, ...]] = (
     ),
     rule(
         ": server ",
-        r"(?:nfs|lockd): server (?P<device>[\w.:-]{1,64}) not responding",
+        r"(?:nfs|lockd|rpcbind|RPC): server (?P<device>[\w.:-]{1,64}) not responding",
         _K.FS_REMOTE,
         "net/sunrpc/clnt.c",
         sub_code="not responding",
     ),
+    *(
+        rule(
+            words,
+            r"(?:NFS: )?nfs4_\w{1,40}:? (?P<sub_code>" + words + ")",
+            _K.FS_REMOTE,
+            "fs/nfs/nfs4state.c: after a server's restart a program lost its lock or its open file; 'NFS: ' since 3.x",
+        )
+        for words in ("Lock reclaim failed", "unhandled error")
+    ),
+    rule(
+        "bad sequence-id error",
+        r"NFS: v4 server (?P<device>[\w.:-]{1,64}) {1,2}returned a (?P<sub_code>bad sequence-id) error",
+        _K.FS_REMOTE,
+        "fs/nfs/nfs4proc.c",
+    ),
+    rule(
+        "NFS: ",
+        r"NFS: (?P<sub_code>state manager): .{1,64}? failed on NFSv4(?:\.\d)? server "
+        r"(?P<device>[\w.:-]{1,64}) with error",
+        _K.FS_REMOTE,
+        "fs/nfs/nfs4state.c, nfs4_state_manager",
+    ),
+    rule(
+        "NFS: ",
+        r"NFS: server (?P<device>[\w.:-]{1,64}) error: (?P<sub_code>fileid changed)",
+        _K.FS_REMOTE,
+        "fs/nfs/inode.c: the server gave another file for the same handle",
+    ),
+    rule(
+        "lockd: ",
+        r"lockd: (?P<sub_code>failed to reclaim lock) for pid (?P<pid>\d{1,10})",
+        _K.FS_REMOTE,
+        "fs/lockd/clntproc.c",
+    ),
+    rule(
+        "libceph",
+        r"libceph(?: \([0-9a-f-]{1,64} e\d{1,10}\))?: (?P<device>(?:mon|osd|mds)\d{1,6})"
+        r"(?: .{0,80}?| )(?P<sub_code>session lost|down|connect error|wrong peer"
+        r"|socket error on (?:read|write)|feature set mismatch|bad crc)\b",
+        _K.FS_REMOTE,
+        "net/ceph/mon_client.c, osdmap.c, messenger.c; with the cluster and its epoch since 6.6",
+    ),
+    rule(
+        "libceph",
+        r"libceph: (?P<device>(?:mon|osd|mds)\d{1,6}) .{0,80}?(?P<sub_code>socket closed) "
+        r"\(con state (?!OPEN\))\w{1,32}\)",
+        _K.FS_REMOTE,
+        "net/ceph/messenger.c: no new connection comes up; one that was OPEN and idle is closed without harm",
+    ),
     rule(
         "ceph: ",
-        r"libceph: (?P<device>(?:mon|osd|mds)\d{1,6}) .{0,80}?(?P<sub_code>session lost|down)\b",
+        r"ceph: (?:\[[^\]]{1,64}\]: )?(?P<device>mds\d{1,6}) (?P<sub_code>closed our session|caps stale"
+        r"|caps went stale|session blocklisted|rejected session)",
         _K.FS_REMOTE,
-        "net/ceph/mon_client.c, osdmap.c",
+        "fs/ceph/mds_client.c: the server took back what this node may keep of its files",
+    ),
+    rule(
+        "ceph: ",
+        r"ceph: (?:\[[^\]]{1,64}\]: )? ?(?P<sub_code>dropping dirty\S{0,32}) ",
+        _K.FS_REMOTE,
+        "fs/ceph/mds_client.c, remove_session_caps_cb: data that was not written back is lost",
     ),
     rule(
         "ceph: ",
@@ -196,12 +255,17 @@ STORAGE_RULES: Final[tuple[Rule, ...]] = (
         r"|Disabling device after reset failure|Device not ready|Removing device)",
         _K.NVME_DOWN,
         "drivers/nvme/host/pci.c, core.c",
+        needles=(
+            *("Removing after probe failure", "Disabling device after reset", "Device not ready"),
+            "Removing device",
+        ),
     ),
     rule(
         "nvme",
         r"nvme (?P<disk>nvme\d{1,4}): I/O .{0,120}?timeout, (?P<sub_code>[\w ]{1,24})",
         _K.NVME_TIMEOUT,
         "drivers/nvme/host/pci.c, nvme_timeout",
+        needles=("timeout, ",),
     ),
     rule(
         "nvme",
@@ -210,6 +274,10 @@ STORAGE_RULES: Final[tuple[Rule, ...]] = (
         r"|frozen state error detected, reset controller)",
         _K.NVME_RESET,
         "drivers/nvme/host/pci.c, core.c",
+        needles=(
+            *("controller is down; will reset", "resetting controller", "restart after slot reset"),
+            "frozen state error detected",
+        ),
     ),
     rule(
         "I/O error",
@@ -217,6 +285,34 @@ STORAGE_RULES: Final[tuple[Rule, ...]] = (
         r" (?:logical block|sector)",
         _K.IO_ERROR,
         "block/blk-core.c, fs/buffer.c",
+    ),
+    rule(
+        "attempt to access beyond end of device",
+        r"(?:[^:]{1,32}(?::[^:\s]{1,16})?: )?(?P<sub_code>attempt to access beyond end of device)"
+        r"(?!\s{1,32}(?:loop|nbd|zram|fd|sr)\d)(?:\s{1,32}(?P<disk>[\w.-]{1,64}): rw=)?",
+        _K.IO_ERROR,
+        "block/blk-core.c, bio_check_eod: the file system is larger than its disk, or is damaged",
+    ),
+    rule(
+        "rejecting I/O to ",
+        r"(?P<disk>sd [\d:]{1,32}): (?:\[\w{1,16}\] )?(?P<sub_code>rejecting I/O) to (?:offline|dead) device",
+        _K.IO_ERROR,
+        "drivers/scsi/scsi_lib.c, scsi_device_state_check",
+    ),
+    *(
+        rule(
+            f": {words}",
+            rf"(?P<disk>ata\d{{1,3}}\.\d\d): (?P<sub_code>{words})\s?$",
+            _K.IO_ERROR,
+            "drivers/ata/libata-core.c, ata_dev_disable: the disk is given up; with 'device' since 5.17",
+        )
+        for words in ("disabled", "disable device")
+    ),
+    rule(
+        "rbd: rbd",
+        r"rbd: (?P<disk>rbd\d{1,4}): (?:write|read|discard) .{1,80}? (?P<sub_code>result -\d{1,4})",
+        _K.FS_REMOTE,
+        "drivers/block/rbd.c: a block device of Ceph",
     ),
     rule(
         "(sct 0x",
@@ -243,6 +339,14 @@ STORAGE_RULES: Final[tuple[Rule, ...]] = (
         r"critical (?P<sub_code>target|space allocation|nexus) error, dev " + _REAL_DISK + ",",
         _K.IO_ERROR,
         "block/blk-core.c",
+    ),
+    rule(
+        " error, dev ",
+        r"(?P<sub_code>timeout|device offline|protection|recoverable transport) error, dev "
+        + _REAL_DISK
+        + ",",
+        _K.IO_ERROR,
+        "block/blk-core.c, blk_errors; 'operation not supported' is a refused discard and no fault",
     ),
     rule(
         "Sense Key : ",

@@ -10,6 +10,7 @@ from typing import Final
 
 from detectors.wording import counted
 from recovery.checkpoints.content import identify
+from recovery.checkpoints.formats.dcp import MARKER, check_dcp
 from recovery.checkpoints.formats.tree import Tree
 from recovery.checkpoints.formats.weights import check_weights
 from recovery.checkpoints.model import CheckpointFormat
@@ -29,6 +30,9 @@ DLROVER_STAGE: Final = "._dlrover_ckpt_stage"
 _TRACKER_BYTES_MAX: Final = 64
 LEROBOT_FOLDERS: Final = frozenset({"pretrained_model", "training_state"})
 """Of one step. Source: LeRobot, utils/train_utils.py, `save_checkpoint`."""
+_OPTIMIZER_FOLDER: Final = re.compile(
+    r"(?:model_and_)?(?:optim|optimizers?)(?:_states?)?", re.IGNORECASE
+)
 _NUMBER: Final = re.compile(r"[0-9]+")
 
 
@@ -56,7 +60,7 @@ class TorchFolderFormat:
     format = CheckpointFormat.TORCH
 
     def recognises(self, tree: Tree) -> bool:
-        if tree.top_folders >= LEROBOT_FOLDERS:
+        if tree.top_folders >= LEROBOT_FOLDERS or _optimizer_folders(tree):
             return step_of(tree.name) is not None
         return _is_named_as_save(tree) and any(map(has_checkpoint_suffix, tree.top_files))
 
@@ -67,6 +71,7 @@ class TorchFolderFormat:
         if tree.top_folders >= LEROBOT_FOLDERS:  # the optimizer is written last but for a scheduler
             names = ("training_step.json", "optimizer_state.safetensors")
             tree.require(*(f"training_state/{name}" for name in names))
+        _check_folders(tree)
         if step_of(tree.name) is None:  # its files are overwritten one after the other
             _check_is_one_save(tree)
         return _compare_with_earlier(tree)
@@ -99,6 +104,32 @@ class DlroverFormat:
             shown_text = shown(committed.decode("ascii", "replace")) or "empty"
             raise DefectError(f"not committed: {DLROVER_TRACKER} is at {shown_text}")
         return f"{DLROVER_TRACKER} at {int(committed)}, {_compare_with_earlier(tree)}"
+
+
+def _optimizer_folders(tree: Tree) -> list[str]:
+    """Return the folders of a save that hold its optimizer, where the model has another one: `model/` and `optim/`.
+
+    Source: OLMo, olmo/checkpoint.py (`model/rank0.pt`, `optim/rank0.pt`); OLMo-core (`model_and_optim/`, `train/`);
+    nanotron, serialize/main.py. Accelerate's `optimizer_0/` has files beside it that tell more.
+    """
+    if len(tree.top_folders) < 2:
+        return []
+    return [name for name in sorted(tree.top_folders) if _OPTIMIZER_FOLDER.fullmatch(name)]
+
+
+def _check_folders(tree: Tree) -> None:
+    """Raise where a folder of an optimizer is empty, or where a folder of DCP shards is not whole."""
+    for folder in _optimizer_folders(tree):
+        inner = tree.under(folder)
+        if not any(map(has_checkpoint_suffix, inner.files)):
+            raise DefectError(f"{folder}/ holds no checkpoint file")
+    for folder in sorted(tree.top_folders):
+        inner = tree.under(folder)
+        if MARKER in inner.files or any(name.endswith(".distcp") for name in inner.top_files):
+            try:
+                check_dcp(inner)
+            except DefectError as error:
+                raise DefectError(f"{folder}/: {error}") from error
 
 
 def _is_named_as_save(tree: Tree) -> bool:

@@ -8,7 +8,7 @@
 
   function colours(element) {
     const style = getComputedStyle(element), read = (name) => style.getPropertyValue(name).trim();
-    return { low: read("--heat-low"), mid: read("--heat-mid"), high: read("--heat-high"), none: read("--heat-none"), ink: read("--ink"), accent: read("--accent") };
+    return { low: read("--heat-low"), mid: read("--heat-mid"), high: read("--heat-high"), none: read("--heat-none"), ink: read("--ink"), failed: read("--failed"), accent: read("--accent") };
   }
 
   const rgb = (hex) => [1, 3, 5].map((from) => parseInt(hex.slice(from, from + 2), 16));
@@ -94,9 +94,9 @@
       if (state === "standing" || state === "failed") marks.push([x, y, state]);
     }
     for (const [shade, path] of byShade) { pen.fillStyle = shade; pen.fill(path); }
-    pen.fillStyle = own.ink;
     for (const [x, y, state] of marks) {
       const far = size - gap;
+      pen.fillStyle = state === "failed" ? own.failed : own.ink;
       if (state === "failed") { pen.fillRect(x, y, far, far); continue; }
       pen.beginPath(); // a triangle: a line can't be seen where cells have four pixels
       pen.moveTo(x, y);

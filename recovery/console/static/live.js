@@ -127,6 +127,21 @@
   if (!document.hidden) listen();
 })();
 
+// What runs while an incident is open: counts on between two answers, in the words of recovery.console.rendering.
+(() => {
+  let madeMs = Date.now();
+  function words(seconds) {
+    const whole = Math.max(0, Math.floor(seconds));
+    if (whole < 120) return `${whole} s`;
+    if (whole < 7200) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
+    return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
+  }
+  document.addEventListener("page-renewed", () => { madeMs = Date.now(); });
+  setInterval(() => {
+    for (const one of document.querySelectorAll("[data-age-s]")) one.textContent = words(Number(one.dataset.ageS) + (Date.now() - madeMs) / 1000);
+  }, 1000);
+})();
+
 // The nodes of the fleet: one stop of the Tab key, and arrow keys between them.
 (() => {
   document.addEventListener("keydown", (event) => {

@@ -285,6 +285,7 @@ def fold_adopted(record: Adopted, ledger: Ledger) -> Ledger:
         epoch=record.epoch,
         attempt=record.attempt,
         restarts=max(ledger.restarts, record.restarts),
+        restarts_in_all=max(ledger.restarts_in_all, record.restarts),
         is_resumed=False,
         closing=None,
         adopted=record,

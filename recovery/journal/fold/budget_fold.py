@@ -19,7 +19,12 @@ RESTARTS: Final = (Cause.TAKEOVER, Cause.INCIDENT)
 
 def with_restart(ledger: Ledger, record: AttemptStarted) -> Ledger:
     """Count a restart, and what it was for until there is progress."""
-    after = replace(ledger, restarts=ledger.restarts + (record.cause in RESTARTS))
+    count = int(record.cause in RESTARTS)
+    after = replace(
+        ledger,
+        restarts=ledger.restarts + count,
+        restarts_in_all=ledger.restarts_in_all + count,
+    )
     fault = fault_behind(record, ledger)
     if fault is None:
         return after
@@ -143,6 +148,7 @@ def fold_records_lost(record: RecordsLost, ledger: Ledger) -> Ledger:
         revision=ledger.number if is_ahead else ledger.revision,
         attempt=max(ledger.attempt, record.attempt),
         restarts=max(ledger.restarts, record.restarts),
+        restarts_in_all=max(ledger.restarts_in_all, record.restarts),
         barren=_at_least(ledger.barren, record.restarts_without_progress),
         highest_step=max(highest, default=None),
         is_attempt_open=ledger.is_attempt_open or is_ahead,

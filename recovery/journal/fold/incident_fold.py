@@ -201,8 +201,12 @@ def _memory_errors(ledger: Ledger, fault: Fault | None) -> int:
 
 
 def _blamed(run: tuple[str, int], finding: Finding) -> tuple[str, int]:
-    """Return which node has been blamed how often in a row, after one more failure."""
-    if finding.blame is not Blame.RANK or not finding.node:
+    """Return which node has been blamed how often in a row, after one more failure.
+
+    A signal whose sender nobody knows blames no node. What an alert says beside it takes the node out by itself.
+    """
+    is_unknown = finding.symptom.kind is SymptomKind.KILLED
+    if finding.blame is not Blame.RANK or not finding.node or is_unknown:
         return run
     return finding.node, run[1] + 1 if run[0] == finding.node else 1
 

@@ -47,6 +47,7 @@ def joined_member(before: Member | None, joined: Joined, number: int) -> Member:
         launcher_since=number,
         boot_since=0,
         folder_id=joined.folder_id,
+        role=joined.role,
     )
     if before is None:
         return after

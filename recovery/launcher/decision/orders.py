@@ -90,4 +90,5 @@ class FollowedOrders:
             rendezvous=order.rendezvous,
             peers=order.peers,
             snapshot=order.snapshot,
+            group_sizes=order.group_sizes,
         )

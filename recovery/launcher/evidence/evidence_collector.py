@@ -57,6 +57,7 @@ class RankSource:
     stacks: Path | None
     recorder: RecorderFiles | None
     training: ProcessRef | None = None  # its own process, where it tells a pid of its container
+    has_error: bool = False  # it ended with an error that was read
 
 
 class EvidenceCollector:
@@ -288,6 +289,7 @@ class _Collection:
             folder.write("kernel.log", kernel.encode())
         if findings:
             folder.write("agent-findings.json", findings)
+        output_says = self._judge_output(lines)
         notes = (*self._notes, *folder.notes)
         if notes:
             folder.write("notes.txt", "\n".join((*notes, "")).encode())
@@ -300,7 +302,24 @@ class _Collection:
             took_s=self._owner.clock.now_s() - self._started_s,
             notes=notes[:NOTES_MAX],
             ranks=self._bounded(told),
+            output_says=output_says,
         )
+
+    def _judge_output(self, lines: Mapping[int, tuple[tuple[str, ...], tuple[str, ...]]]) -> str:
+        """Return what the ranks' output says, where no rank's own error is known."""
+        if not lines or any(one.has_error for one in self._ranks):
+            return ""
+        from recovery.launcher.evidence.output_verdict import (  # noqa: PLC0415 - its patterns cost 30 ms, and most launchers need none
+            in_words,
+            judge_output,
+        )
+
+        try:
+            verdict = judge_output(lines, self._folder.path.parents[2], self._attempt)
+        except Exception:  # a verdict helps people, but the evidence is saved without it
+            log.exception("the ranks' output can't be judged")
+            return ""
+        return in_words(verdict) if verdict is not None else ""
 
     def _bounded(self, told: list[RankEvidence]) -> tuple[RankEvidence, ...]:
         if len(msgspec.json.encode(told)) <= TOLD_BYTES_MAX:

@@ -36,7 +36,7 @@ def ask_for_stacks(path: Path, training: ProcessRef | None = None) -> str | None
         if reason is None:
             os.kill(ref.pid, layout.STACKS_SIGNAL)
     except (OSError, SourceError) as error:
-        return f"process {ref.pid} can't be asked: {error}"
+        return f"process {ref.pid} can't be queried: {error}"
     return reason
 
 

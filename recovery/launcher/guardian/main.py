@@ -385,7 +385,8 @@ class GuardianProcess:
 
     def _expect_fork(self, command: ForkCommand, link: int) -> None:
         """Wait for a rank that is forked elsewhere and becomes a child of this process."""
-        self._newest_attempt = max(self._newest_attempt, command.attempt)
+        if command.attempt != STANDBY_ATTEMPT:
+            self._newest_attempt = max(self._newest_attempt, command.attempt)
         if not self._refuse_fenced(command):
             kept = os.dup(link)  # close-on-exec, as all that Python duplicates
             self._forks.expect(command, kept, select.EPOLLIN)

@@ -68,3 +68,5 @@ class Membership:
     report_pause_min_s: float = 0.0
     # The job goes on when this launcher leaves. Without it, the job ends with its launcher.
     outlives_launcher: bool = True
+    role: str = ""  # of its ranks; empty: "default"
+    passed_preflight: bool = False  # this node, before the launcher joined

@@ -9,6 +9,7 @@ that it was replaced by a newer one of its node, and that the job has ended.
 import logging
 import random
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Final, Protocol
@@ -28,7 +29,14 @@ from recovery.api.wire import WAIT_S_SAFE, Accepted
 from recovery.journal.job_records import JobOutcome
 from recovery.launcher.membership.lease import boot_time_s
 from recovery.launcher.membership.returns import spread_s
-from recovery.messages.exchange import NUMBERS_MAX, Order, RankReport, Report, StepTiming
+from recovery.messages.exchange import (
+    NUMBERS_MAX,
+    LauncherLine,
+    Order,
+    RankReport,
+    Report,
+    StepTiming,
+)
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +47,13 @@ FLUSH_S_MAX: Final = 5.0
 DOWN_SAID_EVERY_S: Final = 1800.0
 # Polls in a row that ended without an answer after `WAIT_S_SAFE`: one may be the controller's end, two are a proxy that gives up.
 CUT_POLLS_MAX: Final = 2
+
+
+_TURNED_AWAY: Final = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+TURNED_AWAY: Final = (
+    "the controller refuses this launcher: %s. The ranks keep training, but no failure is recovered until it accepts the launcher again. "
+    "Put a valid token into its token file (--token-file): it is read again by itself, without a restart"
+)
 
 
 class Client(Protocol):
@@ -65,7 +80,10 @@ class Heard(Protocol):
         """Hear that a report which was sent at that time (CLOCK_BOOTTIME) was taken, and by whom."""
         ...
 
-    def ended(self, outcome: JobOutcome) -> None: ...
+    def ended(self, outcome: JobOutcome, lines: Sequence[LauncherLine]) -> None:
+        """Hear how the job ended, and the last lines to print; none: from an older controller."""
+        ...
+
     def replaced(self, reason: str) -> None: ...
     def unknown(self) -> None:
         """Hear that the controller does not know the job: join again. May block, and raise."""
@@ -99,6 +117,7 @@ class Remote:
         self._group_count = 1
         self._down_since_s: float | None = None
         self._down_said_s = 0.0
+        self._is_refused = False  # what was said last: our token is not accepted
         self._hurries = 0
         self._threads = [
             threading.Thread(target=self._post, name="reports", daemon=True),
@@ -252,7 +271,7 @@ class Remote:
         """Act on an answer that is none, and return how long to wait before the next try."""
         if isinstance(error, JobEndedError):
             self.close()
-            self._heard.ended(error.outcome)
+            self._heard.ended(error.outcome, error.problem.lines)
             return 0.0
         if isinstance(error, ConflictError):
             self.close()
@@ -275,17 +294,21 @@ class Remote:
             self._changed.wait_for(lambda: self._is_over or self._hurries != before, wait_s)
 
     def _note_down(self, error: ControllerError) -> None:
-        """Say that the controller does not answer: at once, and again while that lasts."""
+        """Say that the controller does not answer, or turns us away: at once, and again while that lasts."""
+        is_refused = isinstance(error, RefusedError) and error.status in _TURNED_AWAY
         now_s = self._clock.now_s()
         with self._changed:
-            is_new = self._down_since_s is None
+            is_new = self._down_since_s is None or is_refused != self._is_refused
+            self._is_refused = is_refused
             since_s = self._down_since_s = (
                 now_s if self._down_since_s is None else self._down_since_s
             )
             if not is_new and now_s - self._down_said_s < DOWN_SAID_EVERY_S:
                 return
             self._down_said_s = now_s
-        if is_new:
+        if is_refused:
+            log.warning(TURNED_AWAY, error)
+        elif is_new:
             log.warning("the controller does not answer; the ranks keep running: %s", error)
         else:
             log.warning(

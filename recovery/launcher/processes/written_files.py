@@ -20,12 +20,17 @@ LOOK_S: Final = 1.0
 RANKS_S: Final = (
     30.0  # between two searches for the processes of the ranks: each reads all of /proc
 )
+# Seen in a file that is still open: the whole of it takes more of a restart than the looks that its end brings.
+LARGE_BYTES: Final = 64 << 20
 _PATHS_MAX: Final = 1_000  # remembered; a series counts once, whatever its numbers
 _DESCRIPTORS_MAX: Final = 4_096  # of one process
 
 
-def written_by(pid: int, folder: str, root: str = PROC) -> Iterator[str]:
-    """Yield the paths below a folder that a process has open for writing; nothing where it is gone or another user's."""
+def written_by(pid: int, folder: str, root: str = PROC) -> Iterator[tuple[str, int]]:
+    """Yield the paths below a folder that a process has open for writing, and how many bytes it has come in each.
+
+    Nothing where it is gone or another user's.
+    """
     below = folder.rstrip("/") + "/"
     with contextlib.suppress(OSError), os.scandir(f"{root}/{pid}/fd") as descriptors:
         for count, descriptor in enumerate(descriptors):
@@ -33,16 +38,23 @@ def written_by(pid: int, folder: str, root: str = PROC) -> Iterator[str]:
                 return
             with contextlib.suppress(OSError, ValueError):
                 path = os.readlink(descriptor.path)  # noqa: PTH115 - hundreds a second
-                if path.startswith(below) and _is_for_writing(root, pid, descriptor.name):
-                    yield path
+                if path.startswith(below):
+                    written_bytes = _written_bytes(root, pid, descriptor.name)
+                    if written_bytes is not None:
+                        yield path, written_bytes
 
 
-def _is_for_writing(root: str, pid: int, descriptor: str) -> bool:
+def _written_bytes(root: str, pid: int, descriptor: str) -> int | None:
+    """Return the place in the file; None: it is not open for writing."""
+    place = 0
     with Path(f"{root}/{pid}/fdinfo/{descriptor}").open("rb") as file:
         for line in file.read(4096).splitlines():
-            if line.startswith(b"flags:"):
-                return int(line[6:], 8) & os.O_ACCMODE in (os.O_WRONLY, os.O_RDWR)
-    return False
+            if line.startswith(b"pos:"):
+                place = int(line[4:])
+            elif line.startswith(b"flags:"):
+                is_written = int(line[6:], 8) & os.O_ACCMODE in (os.O_WRONLY, os.O_RDWR)
+                return place if is_written else None
+    return None
 
 
 def _ranks_of(job_id: str, node: str | None) -> Callable[[], Collection[int]]:
@@ -73,9 +85,17 @@ class WrittenFiles:
         self._found: dict[
             str, None
         ] = {}  # by what the path has in common with others of its series
+        self._large: frozenset[str] = frozenset()  # of what was open at the last look
+        self._has_ended = False  # at the last look, one of these was not open any more
+        self._save_ended: Callable[[], None] | None = None
         self.paths: frozenset[str] = frozenset()
 
-    def start(self) -> None:
+    def start(self, save_ended: Callable[[], None] | None = None) -> None:
+        """``save_ended``: called at the look that no longer finds a large file open for writing, and at the one after it.
+
+        A script renames what it wrote once it has closed it.
+        """
+        self._save_ended = save_ended or self._save_ended
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="written-files", daemon=True)
             self._thread.start()
@@ -95,12 +115,17 @@ class WrittenFiles:
 
     def look(self, pids: Collection[int]) -> None:
         """Remember what these processes write now."""
-        new = {
-            self._given + path[len(self._folder) :]
+        found = {
+            self._given + path[len(self._folder) :]: written_bytes
             for pid in pids
-            for path in written_by(pid, self._folder, self._root)
-        } - self._found.keys()
-        if new:
+            for path, written_bytes in written_by(pid, self._folder, self._root)
+        }
+        has_ended = not self._large <= found.keys()
+        if (has_ended or self._has_ended) and self._save_ended is not None:
+            self._save_ended()
+        self._has_ended = has_ended
+        self._large = frozenset(path for path in found if found[path] >= LARGE_BYTES)
+        if new := found.keys() - self._found.keys():
             self._found.update(dict.fromkeys(sorted(new)))
             for path in list(self._found)[:-_PATHS_MAX]:
                 del self._found[path]

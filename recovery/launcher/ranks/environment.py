@@ -72,6 +72,9 @@ def rank_environment(
     ``drill_file``: where the rank says that it listens for faults to make; None: the job allows no drills.
     """
     local_world_size = len(order.ranks)
+    role_rank, role_world_size = order.ranks[local_rank], order.world_size
+    if order.role_world_size:
+        role_rank, role_world_size = order.role_rank + local_rank, order.role_world_size
     environment = {name: value for name, value in base.items() if not name.startswith("RANKMEND_")}
     environment.update(
         {
@@ -82,8 +85,8 @@ def rank_environment(
             "GROUP_RANK": str(order.group_rank),
             "GROUP_WORLD_SIZE": str(order.group_count),
             "ROLE_NAME": role,
-            "ROLE_RANK": str(order.ranks[local_rank]),
-            "ROLE_WORLD_SIZE": str(order.world_size),
+            "ROLE_RANK": str(role_rank),
+            "ROLE_WORLD_SIZE": str(role_world_size),
             "MASTER_ADDR": rendezvous.address,
             "MASTER_PORT": str(rendezvous.port),
             "TORCHELASTIC_RESTART_COUNT": str(order.restarts),

@@ -14,7 +14,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -36,6 +36,7 @@ from recovery.launcher.ranks.standbys import WAITING_MAIN, log_end, waiting_envi
 log = logging.getLogger(__name__)
 
 FIRST_SLOT: Final = 1 << 20  # above those of standbys
+FIRST_STORE_SLOT: Final = 1 << 24  # above those of servers
 TRY_S_MAX: Final = 300.0  # to import one package, perhaps from a cold network file system
 READY_S_MAX: Final = (
     1500.0  # 900 s in which it begins to try a package, the last one, and 300 s more
@@ -98,15 +99,17 @@ class ForkServer:
         node: str | None = None,
         *,
         kept: KeptImports | None = None,
+        say: Callable[[str], None] | None = None,
         try_s_max: float = TRY_S_MAX,
         known_s_min: float = KNOWN_S_MIN,
         guesses: int = GUESSES_MAX,
         retry_s: float = RETRY_S,
+        fork_s_max: float = FORK_S_MAX,
     ) -> None:
         """``count``: ranks of this node. ``folder``: private to this user, for a list and the output.
 
-        ``kept``: from an earlier run. ``try_s_max``: seconds to import one package, before it is left out. The
-        server runs in the folder of this process, as ranks do.
+        ``kept``: from an earlier run. ``say``: tells people, once, that a restart is quick from now on. ``try_s_max``: seconds to import one package, before it is left out.
+        ``fork_s_max``: seconds to fork one process. The server runs in the folder of this process, as ranks do.
         """
         self._python = python
         self._count = count
@@ -120,13 +123,16 @@ class ForkServer:
         self._known_s_min = known_s_min
         self._guesses_max = guesses
         self._retry_s = retry_s
+        self._fork_s_max = fork_s_max
         self._sources: list[Path] = []  # in which the ranks tell of their imports
         self._kept = kept
+        self._say = say
         self._told: Mapping[str, Any] = {}
         self._tried: TriedImports | None = None  # this list, with verdicts that have held
         self._guess: _Verdicts = _Verdicts()  # what may hold, until it is clear that it doesn't
         self._guesses_left = 0
         self._slot = FIRST_SLOT - 1  # of the newest server
+        self._store_slot = FIRST_STORE_SLOT - 1  # of the newest process that serves stores
         self._pid = 0
         self._channel: socket.socket | None = None
         self._started_at_s = 0.0
@@ -180,17 +186,8 @@ class ForkServer:
         ``tells_to``: the file in which it tells what else it imports.
         """
         self._hear()
-        if spawn.argv[0] != self._python:
-            return False
-        within_s = FORK_S_MAX
-        if self.state is ServerState.STARTING and self._tried is not None:
-            waited_s = self._clock.now_s() - self._started_at_s
-            within_s += max(0.0, self._known_s_max - waited_s)
-        elif self.state is ServerState.STARTING and self._guesses_left:
-            # It is ahead of ranks that would import the same afresh, each for itself.
-            waited_s = self._clock.now_s() - self._started_at_s
-            within_s += max(0.0, min(GUESS_S_MAX, self._known_s_min) - waited_s)
-        elif self.state is not ServerState.READY:
+        within_s = self._within_s()
+        if spawn.argv[0] != self._python or within_s is None:
             return False
         assert self._channel is not None
         request = json.dumps({"attempt": spawn.attempt}).encode()
@@ -223,6 +220,63 @@ class ForkServer:
                 log.warning("the fork server took no order: %s", error)
         return True
 
+    @property
+    def shares_torch(self) -> bool | None:
+        """Return whether the server's list has PyTorch; None: there is no list yet."""
+        if not self._told:
+            return None
+        left_out = self.left_out if self._tried is None else self._tried.verdicts["left_out"]
+        is_listed = any(name == "torch" for name, _origin in self._told["modules"])
+        return is_listed and "torch" not in left_out
+
+    @property
+    def imports_torch(self) -> bool | None:
+        """Return whether the ranks import PyTorch, as an earlier run has told; None: not known."""
+        if self._tried is None:
+            return None
+        return any(name == "torch" for name, _origin in self._told["modules"])
+
+    def fork_store(self, guardian: Guardian, channel: int, output: int) -> int | None:
+        """Have a process forked that serves rendezvous stores, and return its slot; None: impossible now.
+
+        ``channel``: its end of the pair that `rankmend.hook.store_host` takes its orders from. The guardian knows it as
+        it knows the server: a child of its own above all attempts, which no fence ends.
+        """
+        self._hear()
+        within_s = self._within_s()
+        if within_s is None or not self.shares_torch:
+            return None
+        assert self._channel is not None
+        request = json.dumps({"attempt": STANDBY_ATTEMPT, "store": True}).encode()
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError:
+            return None
+        with ours, theirs:
+            self._store_slot += 1
+            guardian.expect_fork(STANDBY_ATTEMPT, self._store_slot, ours.fileno(), within_s)
+            try:
+                socket.send_fds(
+                    self._channel, [request], [theirs.fileno(), channel, output, output]
+                )
+            except OSError as error:  # the guardian says that nothing came
+                log.warning("the fork server took no order: %s", error)
+        return self._store_slot
+
+    def _within_s(self) -> float | None:
+        """Return within what time the server forks a process that it is asked for now; None: not at all."""
+        waited_s = self._clock.now_s() - self._started_at_s
+        if self.state is ServerState.READY:
+            return self._fork_s_max
+        if self.state is not ServerState.STARTING:
+            return None
+        if self._tried is not None:
+            return self._fork_s_max + max(0.0, self._known_s_max - waited_s)
+        if self._guesses_left:
+            # It is ahead of ranks that would import the same afresh, each for itself.
+            return self._fork_s_max + max(0.0, min(GUESS_S_MAX, self._known_s_min) - waited_s)
+        return None
+
     def note_failed_fork(self, guardian: Guardian, failed: SpawnFailed) -> None:
         """Take a server that has forked no rank out of use."""
         self._hear()  # it may have ended, and said why
@@ -234,6 +288,8 @@ class ForkServer:
     def take_event(self, event: Event) -> bool:
         """Note the guardian's report on a server; False if it is about another process."""
         match event:
+            case Spawned() | SpawnFailed() | Exited() if event.rank >= FIRST_STORE_SLOT:
+                pass  # the store process: its channel tells the launcher of its end
             case Spawned(rank=slot, pid=pid) if slot >= FIRST_SLOT:
                 if slot == self._slot:
                     self._pid = pid
@@ -285,7 +341,7 @@ class ForkServer:
         try:
             shared = share(told)
         except ValueError as error:
-            self._give_up(f"a rank has told {error}")
+            self._give_up(f"a rank reported {error}")
             return
         if self.state is not ServerState.LEARNING:
             self._end(guardian)  # its list is another one
@@ -390,6 +446,9 @@ class ForkServer:
         with contextlib.suppress(OSError):
             self._log().unlink()
         log.info("the fork server is ready, with %d modules", count)
+        if self._say is not None:
+            self._say("a restart is quick from now on: the fork server is ready")
+            self._say = None
         for package, reason in list(left_out.items())[:_SHOWN_MAX]:
             log.info("the fork server leaves out %s: it %s", package, reason)
 

@@ -162,8 +162,9 @@ class LaunchedRank:
 
     def source(self) -> RankSource:
         """Return what is needed to collect evidence from this rank."""
+        has_error = self.exit is not None and self.exit.error is not None
         return RankSource(
-            self.rank, self.shown_pid, self.files.stacks, self.recorder, self.training
+            self.rank, self.shown_pid, self.files.stacks, self.recorder, self.training, has_error
         )
 
     @property

@@ -1,21 +1,29 @@
 """One log file of a rank. The thread that writes it also opens it, because a disk can hang."""
 
+import contextlib
 import errno
 import logging
 import os
 from pathlib import Path
+from typing import Final
 
+from rankmend.errors import LaunchError
+from rankmend.files import replace_file
 from rankmend.foreign_links import open_to_append, refuse_foreign_link
 from rankmend.outlet import OutletTarget
 
 log = logging.getLogger(__name__)
 
+RANK_FILE: Final = "rank"
+
 
 class LogFile:
     """Opens itself and its folder at the first write; after a failure, the next write tries again."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, rank: int | None = None) -> None:
+        """``rank``: whose output it is, where its folder doesn't say so already; a file beside it does."""
         self.path = path
+        self._rank = rank
         self._descriptor: int | None = None
 
     def write(self, data: memoryview) -> int:
@@ -30,6 +38,10 @@ class LogFile:
         for folder in (attempt, self.path.parent):
             folder.mkdir(exist_ok=True)
             refuse_foreign_link(folder, lambda text: PermissionError(errno.EPERM, text))
+        if self._rank is not None:
+            mark = self.path.with_name(RANK_FILE)
+            with contextlib.suppress(LaunchError):  # the lines matter more than whose they are
+                replace_file(mark, f"{self._rank}\n".encode(), LaunchError, durable=False)
         return open_to_append(self.path)
 
     def close(self) -> None:

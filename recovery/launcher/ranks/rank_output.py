@@ -209,7 +209,8 @@ class Output:
         file = None
         if plan.log_folder is not None and (is_redirected or is_teed):
             name = "stdout.log" if number == 1 else "stderr.log"
-            file = LogFile(plan.log_folder / f"attempt_{attempt}" / str(local_rank) / name)
+            folder = plan.log_folder / f"attempt_{attempt}" / str(local_rank)
+            file = LogFile(folder / name, None if rank == local_rank else rank)
         prefix = plan.prefix_of(rank, local_rank)
         terminal = self._console.terminal(number) if is_shown else None
         if terminal is None:

@@ -3,14 +3,18 @@
 A rank is forked where that is possible, else made of a standby, else started afresh by the guardian.
 """
 
+import contextlib
+import signal
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from rankmend.errors import LaunchError
 from recovery.launcher.guardian.guardian_client import Guardian, Spawn
-from recovery.launcher.guardian.packets import Event, SpawnFailed
-from recovery.launcher.ranks.fork_server import ForkServer
+from recovery.launcher.guardian.packets import STANDBY_ATTEMPT, Event, SpawnFailed
+from recovery.launcher.ranks.fork_server import ForkServer, ServerState
 from recovery.launcher.ranks.standbys import StandbyPool
+from recovery.launcher.rendezvous.rendezvous_store import StoreFork
 from recovery.messages.exchange import RankStart, StartKind
 
 AFRESH: Final = RankStart(StartKind.FRESH)
@@ -27,6 +31,27 @@ class WaitingProcesses:
     def is_learning(self) -> bool:
         """Return whether the ranks should tell what they import."""
         return self._server is not None and self._server.is_learning
+
+    @property
+    def imports_torch(self) -> bool | None:
+        """Return whether the ranks import PyTorch, as an earlier run has told; None: not known."""
+        return None if self._server is None else self._server.imports_torch
+
+    def store_fork(self, guardian: Guardian) -> StoreFork | None:
+        """Return how the fork server forks a process for rendezvous stores, if this node has a server."""
+        if self._server is None:
+            return None
+        server = self._server
+
+        def kill(slot: int) -> None:
+            with contextlib.suppress(LaunchError):  # the guardian is gone, and the process with it
+                guardian.signal(STANDBY_ATTEMPT, signal.SIGKILL, [slot])
+
+        return StoreFork(lambda channel, output: server.fork_store(guardian, channel, output), kill)
+
+    @property
+    def has_ready_server(self) -> bool:
+        return self._server is not None and self._server.state is ServerState.READY
 
     def learn_from(self, sources: Iterable[Path]) -> None:
         if self._server is not None:

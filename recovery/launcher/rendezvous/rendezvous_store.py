@@ -6,27 +6,38 @@ stores live in one process of their own, under the user's interpreter and its to
 outlive rank 0. Where there is no torch, or that process has died, rank 0 hosts the store as
 it does without a launcher. docs/use/several-nodes.md says what ranks see.
 
+That process is forked by the node's fork server where one has torch: it shares the server's
+memory (1.7 MiB of its own, ready in 23 ms), where one that loads torch by itself takes 74 MiB
+and 1 s of a processor (measured with PyTorch 2.13 for the CPU). Until a server is ready
+it is started by path, and the next attempt after that moves to a forked one. Of two processes only one
+is ever given an attempt's socket: another one may get it when the end of the first one's channel proves
+that nobody holds that channel any more, or the guardian that nothing was forked.
+
 Not for several threads. Start it from the main thread: the kernel ends the process with the
 thread that forked it.
 """
 
 import json
+import logging
 import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
 from rankmend.clock import Clock
 from rankmend.errors import LaunchError
 from rankmend.hook import store_host
+from recovery.launcher.guardian.packets import STANDBY_ATTEMPT, Event, SpawnFailed
 from recovery.launcher.host.interpreter import ask_interpreter
 from recovery.launcher.ranks.environment import Rendezvous
 from recovery.launcher.rendezvous.ports import PortRange, ReservedPort, reserve, reserve_exactly
 from recovery.messages.exchange import Endpoint
+
+log = logging.getLogger(__name__)
 
 PROBE_S_MAX: Final = 30.0  # python and one look-up: 0.02 s here; a cold network file system
 FIRST_SERVE_S_MAX: Final = 300.0  # with `import torch`: 1.2 s warm here; minutes on a cold one
@@ -35,6 +46,7 @@ DROP_S_MAX: Final = 5.0  # milliseconds
 SEND_S_MAX: Final = 5.0  # the pair's buffer holds hundreds of messages, so it never waits
 EXIT_S_MAX: Final = 5.0  # from SIGKILL to gone: milliseconds
 DYING_S_MAX: Final = 1.0  # from the end of its socket to its exit status
+FORKED_LOST_MAX: Final = 3  # forked processes that ended by themselves; after that none is forked
 STDERR_TAIL_BYTES: Final = 2_000
 
 HOSTS_FROM: Final = (2, 0)  # TCPStore(master_listen_fd=...)
@@ -126,26 +138,51 @@ def host_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreFork:
+    """How the node's fork server forks a process for stores."""
+
+    fork: Callable[
+        [int, int], int | None
+    ]  # from channel and output to its slot; None: impossible now
+    kill: Callable[[int], None]  # by its slot
+
+
+@dataclass(frozen=True, slots=True)
 class StoreFailure:
-    """The process of the stores has failed: from now on rank 0 hosts."""
+    """The process of the stores has failed. The text says who hosts from now on."""
 
     text: str
     attempts: tuple[int, ...]  # whose stores were lost with it
+
+
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """With what a process is started."""
+
+    python: str
+    environment: Mapping[str, str]
+    torch: TorchBuild
 
 
 @dataclass(slots=True)
 class _Host:
     """The process, our end of its socket, and what it owes us."""
 
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | None  # None: forked, and a child of the guardian
+    slot: int | None  # by which the guardian knows a forked one
+    kill: Callable[[], None]
     channel: socket.socket
     stderr: IO[bytes]
     agent_store: str
-    serving: set[int]
-    asked_at_s: dict[int, float]  # attempt -> when it was to be served
-    undropped: set[int]
+    serving: set[int] = field(default_factory=set)
+    asked_at_s: dict[int, float] = field(
+        default_factory=dict
+    )  # attempt -> when it was to be served
+    listeners: dict[int, socket.socket] = field(default_factory=dict)  # of those, if forked
+    undropped: set[int] = field(default_factory=set)
     has_served: bool = False
     error: str | None = None  # why it is lost
+    is_gone: bool = False  # nobody holds the other end of its channel, or ever will
 
 
 class RendezvousStore:
@@ -162,7 +199,11 @@ class RendezvousStore:
         self._clock = clock
         self._address = address
         self._bind_address = bind_address
+        self._origin: _Origin | None = None  # None: rank 0 hosts, unless there is a host
         self._host: _Host | None = None
+        self._next_host: _Host | None = None  # a forked one, for the attempt after the present one
+        self._ended: list[_Host] = []  # killed, and perhaps not reaped yet
+        self._forked_lost = 0
         self._agent_store = "True"  # for a store that another node hosts, until our torch is known
         self._last_port: int | None = None
         self._proposed: ReservedPort | None = None
@@ -170,33 +211,45 @@ class RendezvousStore:
     @property
     def is_hosting(self) -> bool:
         """Whether the next attempt's store will be ours."""
-        return self._host is not None and self._host.error is None
+        if self._host is None:
+            return self._origin is not None
+        return self._host.error is None
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether the process that serves now shares the memory of the fork server."""
+        return self._host is not None and self._host.process is None
+
+    def prepare(self, python: str, environment: Mapping[str, str], torch: TorchBuild) -> None:
+        """Leave the start of the process to the first attempt, which can have it forked."""
+        if not torch.can_host:
+            raise LaunchError(f"torch {torch.version} can't serve a store on our socket")
+        self._origin = _Origin(python, environment, torch)
+        self._agent_store = torch.agent_store
 
     def start(self, python: str, environment: Mapping[str, str], torch: TorchBuild) -> None:
         """Start the process that serves the stores; it is ready when torch is imported."""
         assert self._host is None, "started once"
-        if not torch.can_host:
-            raise LaunchError(f"torch {torch.version} can't serve a store on our socket")
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        stderr = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the process)
-        try:
-            process = subprocess.Popen(
-                [python, str(Path(store_host.__file__).resolve())],
-                env=host_environment(environment),
-                stdin=theirs.fileno(),
-                stdout=stderr,
-                stderr=stderr,
-                start_new_session=True,
-            )
-        except OSError as error:
-            ours.close()
-            stderr.close()
-            raise LaunchError(f"can't start the rendezvous store with {python}: {error}") from error
-        finally:
-            theirs.close()
-        ours.settimeout(SEND_S_MAX)
-        self._host = _Host(process, ours, stderr, torch.agent_store, set(), {}, set())
-        self._agent_store = torch.agent_store
+        self.prepare(python, environment, torch)
+        self._start_host()
+
+    def move(self, forked: StoreFork | None) -> None:
+        """Have a process forked for the next attempt, where the present one has torch for itself alone.
+
+        Call it when the fork server is ready and the ranks train.
+        """
+        host = self._host
+        is_own = host is not None and host.process is not None
+        if is_own and self._next_host is None and forked is not None:
+            self._next_host = self._fork_host(forked)
+
+    def take_event(self, event: Event) -> None:
+        """Note from the guardian that a process was not forked: then there is none."""
+        if not isinstance(event, SpawnFailed) or event.attempt != STANDBY_ATTEMPT:
+            return
+        for host in (self._host, self._next_host):
+            if host is not None and host.slot == event.rank and host.error is None:
+                host.error, host.is_gone = f"was not forked: {event.message}", True
 
     def propose(self) -> Endpoint:
         """Return where another attempt could meet, on a port that is held until it is opened."""
@@ -218,14 +271,17 @@ class RendezvousStore:
         agent_store = self._agent_store if endpoint.is_hosted else "False"
         return Rendezvous(endpoint.address, endpoint.port, endpoint.is_hosted, agent_store)
 
-    def open_attempt(self, attempt: int, port: int | None = None) -> Rendezvous:
+    def open_attempt(
+        self, attempt: int, port: int | None = None, forked: StoreFork | None = None
+    ) -> Rendezvous:
         """Return where the ranks of ``attempt`` meet, and drop the store of every other one.
 
         ``port``: the one that was proposed for it. Call it just before the ranks start: where
         rank 0 hosts, the port is free from now on. A store process that turns out dead is no
-        error here; `poll` tells of it.
+        error here; `poll` tells of it. ``forked``: how the process can be had, if it isn't there.
         """
         self._drop_all()
+        self._choose_host(forked)
         if port is None:
             reserved = self._reserve_next()
         elif self._proposed is not None and self._proposed.port == port:
@@ -251,6 +307,8 @@ class RendezvousStore:
             return
         host.serving.discard(attempt)
         host.asked_at_s.pop(attempt, None)
+        if (listener := host.listeners.pop(attempt, None)) is not None:
+            listener.close()
         host.undropped.add(attempt)
         self._send(host, {"do": "drop", "attempt": attempt})
 
@@ -275,18 +333,142 @@ class RendezvousStore:
             age_s = self._clock.now_s() - asked_at_s
             if host.error is None and age_s > limit_s:
                 host.error = f"no answer for {age_s:.0f} s to serving attempt {attempt}"
+        self._look_after_others()
         if host.error is None:
             return None
         self._host = None
-        return StoreFailure(self._end(host), tuple(sorted(host.serving)))
+        return self._take_loss(host)
 
     def close(self) -> None:
         """End the store process and every store."""
         self.withdraw()
-        if self._host is not None:
-            self._host.process.kill()
-            self._end(self._host)
-            self._host = None
+        for host in (self._host, self._next_host, *self._ended):
+            if host is not None:
+                host.kill()
+                self._end(host)
+        self._host = self._next_host = self._origin = None
+        self._ended.clear()
+
+    # The processes.
+
+    def _start_host(self) -> None:
+        """Start a process that imports torch by itself."""
+        assert self._origin is not None, "prepared"
+        python = self._origin.python
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        stderr = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the process)
+        try:
+            process = subprocess.Popen(
+                [python, str(Path(store_host.__file__).resolve())],
+                env=host_environment(self._origin.environment),
+                stdin=theirs.fileno(),
+                stdout=stderr,
+                stderr=stderr,
+                start_new_session=True,
+            )
+        except OSError as error:
+            ours.close()
+            stderr.close()
+            raise LaunchError(f"can't start the rendezvous store with {python}: {error}") from error
+        finally:
+            theirs.close()
+        ours.settimeout(SEND_S_MAX)
+        self._host = _Host(process, None, process.kill, ours, stderr, self._agent_store)
+
+    def _fork_host(self, forked: StoreFork) -> _Host | None:
+        if self._origin is None or self._forked_lost >= FORKED_LOST_MAX:
+            return None
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError:
+            return None
+        stderr = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the process)
+        with theirs:
+            slot = forked.fork(theirs.fileno(), stderr.fileno())
+        if slot is None:
+            ours.close()
+            stderr.close()
+            return None
+        ours.settimeout(SEND_S_MAX)
+        return _Host(None, slot, lambda: forked.kill(slot), ours, stderr, self._agent_store)
+
+    def _choose_host(self, forked: StoreFork | None) -> None:
+        """Take the process for the next attempt: a forked one, else the present one, else a new one."""
+        self._look_after_others()
+        if self._next_host is not None:
+            if self._host is not None:
+                self._retire(self._host)
+            self._host, self._next_host = self._next_host, None
+        host = self._host
+        if host is not None and host.process is None:
+            self._read_replies(host, 0.0)
+            if host.error is not None:
+                self._host = None
+                self._take_loss(host)  # it serves nothing now
+        if self._host is not None or self._origin is None:
+            return
+        if forked is not None:
+            self._host = self._fork_host(forked)
+        if self._host is None:
+            try:
+                self._start_host()
+            except LaunchError as error:
+                self._origin = None
+                log.warning("%s; rank 0 hosts the rendezvous store", error)
+
+    def _retire(self, host: _Host) -> None:
+        """End a process whose stores nobody uses any more, without waiting until its memory is freed."""
+        host.kill()
+        if isinstance(self._ports, PortRange):
+            self._ended.append(host)
+        else:
+            self._end(host)  # the next store listens on the same port
+
+    def _look_after_others(self) -> None:
+        """Forget a process for the next attempt that has ended, and reap those that were killed."""
+        waiting = self._next_host
+        if waiting is not None:
+            self._read_replies(waiting, 0.0)
+            if waiting.error is not None:
+                self._next_host = None
+                self._forked_lost += 1
+                log.info("%s; it had served no attempt", self._end(waiting))
+        for host in [one for one in self._ended if one.process and one.process.poll() is not None]:
+            self._ended.remove(host)
+            self._end(host)
+
+    def _take_loss(self, host: _Host) -> StoreFailure | None:
+        """Replace a forked process that is lost; return what was lost with it."""
+        if host.process is not None:
+            self._origin = None if self._next_host is None else self._origin
+            hosts_next = "rank 0" if self._origin is None else "another process"
+            text = f"{self._end(host)}; {hosts_next} hosts the store from the next attempt on"
+            return StoreFailure(text, tuple(sorted(host.serving)))
+        self._forked_lost += 1
+        owed = {}
+        if host.is_gone:
+            owed, host.listeners = host.listeners, {}
+        else:
+            host.kill()  # it hangs, and may yet accept a connection: nobody else gets its socket
+        text = f"{self._end(host)}; another process hosts the store from the next attempt on"
+        lost = tuple(sorted(host.serving - owed.keys()))
+        if not owed:
+            return StoreFailure(text, lost)
+        try:
+            self._start_host()
+        except LaunchError as error:
+            self._origin = None
+            for listener in owed.values():
+                listener.close()
+            return StoreFailure(f"{text}: {error}", tuple(sorted(host.serving)))
+        for attempt, listener in owed.items():  # its ranks wait in the backlog
+            assert self._host is not None, "just started"
+            with listener:
+                self._hand_over(self._host, attempt, listener)
+        if lost:
+            return StoreFailure(text, lost)
+        log.info("%s; a new process has taken over, and no rank notices", text)
+        return None
 
     def _drop_all(self) -> None:
         if self._host is not None:
@@ -312,8 +494,13 @@ class RendezvousStore:
         return reserve_exactly(self._ports, self._bind_address)
 
     def _serve(self, host: _Host, attempt: int, reserved: ReservedPort) -> bool:
-        if not self._send(host, {"do": "serve", "attempt": attempt}, reserved.listen().fileno()):
+        return self._hand_over(host, attempt, reserved.listen())
+
+    def _hand_over(self, host: _Host, attempt: int, listener: socket.socket) -> bool:
+        if not self._send(host, {"do": "serve", "attempt": attempt}, listener.fileno()):
             return False
+        if host.process is None:  # it may never come
+            host.listeners[attempt] = listener.dup()
         host.serving.add(attempt)
         host.asked_at_s[attempt] = self._clock.now_s()
         return True
@@ -323,7 +510,7 @@ class RendezvousStore:
             socket.send_fds(host.channel, [json.dumps(command).encode("ascii")], descriptors)
         except OSError as error:
             host.error = f"cannot be asked to {command['do']} attempt {command['attempt']}: {error}"
-            host.process.kill()  # a hanging one: its end makes `fileno` readable
+            host.kill()  # a hanging one: its end makes `fileno` readable
             return False
         return True
 
@@ -336,7 +523,7 @@ class RendezvousStore:
             except (BlockingIOError, TimeoutError):
                 return
             except OSError as error:
-                host.error = f"has closed its socket: {error}"
+                host.error, host.is_gone = f"has closed its socket: {error}", True
                 return
             finally:
                 host.channel.settimeout(SEND_S_MAX)
@@ -344,24 +531,28 @@ class RendezvousStore:
             if data:
                 _note_reply(host, json.loads(data))
             else:
-                host.error = "has ended"
+                host.error, host.is_gone = "has ended", True
 
     def _end(self, host: _Host) -> str:
         """Reap the process, and return what is known of its end."""
         host.channel.close()
-        try:
-            host.process.wait(DYING_S_MAX)
-        except subprocess.TimeoutExpired:
-            host.process.kill()
+        for listener in host.listeners.values():
+            listener.close()
+        process = host.process
+        if process is not None:
             try:
-                host.process.wait(EXIT_S_MAX)
+                process.wait(DYING_S_MAX)
             except subprocess.TimeoutExpired:
-                host.error = f"{host.error}; still there {EXIT_S_MAX:.0f} s after SIGKILL"
+                host.kill()
+                try:
+                    process.wait(EXIT_S_MAX)
+                except subprocess.TimeoutExpired:
+                    host.error = f"{host.error}; still there {EXIT_S_MAX:.0f} s after SIGKILL"
         with host.stderr:
             size = host.stderr.seek(0, 2)
             host.stderr.seek(max(0, size - STDERR_TAIL_BYTES))
             said = host.stderr.read().decode("utf-8", "replace").strip()
-        code = host.process.returncode
+        code = None if process is None else process.returncode
         end = "" if code is None else f" ({_describe_exit(code)})"
         return f"the rendezvous store {host.error}{end}" + (f": {said}" if said else "")
 
@@ -369,7 +560,10 @@ class RendezvousStore:
 def _note_reply(host: _Host, reply: dict[str, object]) -> None:
     if "serving" in reply:
         host.has_served = True
-        host.asked_at_s.pop(_attempt(reply["serving"]), None)
+        attempt = _attempt(reply["serving"])
+        host.asked_at_s.pop(attempt, None)
+        if (listener := host.listeners.pop(attempt, None)) is not None:
+            listener.close()
     elif "dropped" in reply:
         host.undropped.discard(_attempt(reply["dropped"]))
     else:

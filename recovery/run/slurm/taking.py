@@ -53,7 +53,7 @@ def _meet(options: RunOptions, step: SlurmStep) -> RunOptions:
     return replace(
         options,
         rdzv_endpoint=f"[{host}]:{MEETING_PORT}" if ":" in host else f"{host}:{MEETING_PORT}",
-        rdzv_conf=f"is_host={int(step.is_first)}",
+        rdzv_conf=",".join(filter(None, (options.rdzv_conf, f"is_host={int(step.is_first)}"))),
         local_addr=options.local_addr or route_address(other, MEETING_PORT),
         slurm_run=step.run,
     )

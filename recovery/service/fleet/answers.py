@@ -15,6 +15,7 @@ from recovery.service.call import Call
 from recovery.service.fleet.peers import ToldElsewhere
 from recovery.service.fleet.picture import JobElsewhere, OtherController
 from recovery.service.job_registry import JobRegistry
+from recovery.service.permission import may_read_job
 from recovery.service.request_errors import FullError
 from recovery.service.roles import Subject
 from recovery.service.route import Answerer, Route
@@ -74,9 +75,7 @@ async def jobs_elsewhere(backend: Backend, subject: Subject) -> list[wire.JobVie
         if job_id not in told:
             told[job_id] = _last_of(backend, job_id, elsewhere)
     return [
-        one
-        for job_id, one in told.items()
-        if job_id not in running and subject.may_use_job(one.name)
+        one for job_id, one in told.items() if job_id not in running and may_read_job(subject, one)
     ]
 
 
@@ -147,7 +146,7 @@ def notes_on_others(backend: Backend, subject: Subject) -> list[str]:
     for peer, since_s, why in backend.peers.silent():
         jobs = _count(fleet.jobs.values(), peer)
         notes.append(
-            f"the controller on {peer.title} has not answered for {since_s:.0f} s ({why}): {jobs} of it shown as last told"
+            f"the controller on {peer.title} has not answered for {since_s:.0f} s ({why}): {jobs} of it shown as last reported"
         )
     free = sum(one.holder not in fleet.peers for one in fleet.jobs.values())
     if free:

@@ -84,7 +84,7 @@ class OtherControllers:
         self._route = routes
         self._clock = clock
         self._title = title
-        self._myself = Subject(title, frozenset({Role.READ}), how="controller")
+        self._myself = Subject(title, frozenset({Role.FLEET_READ}), how="controller")
         self._session: aiohttp.ClientSession | None = None
         self._held: OrderedDict[tuple[Any, ...], tuple[Any, float]] = OrderedDict()
         self._under_way: dict[tuple[Any, ...], asyncio.Task[Any]] = {}
@@ -164,7 +164,7 @@ class OtherControllers:
     async def _view(
         self, peer: OtherController, route: Route[Any, Any], subject: Subject
     ) -> ToldElsewhere:
-        key = (peer.controller_id, route.name, subject.roles, subject.nodes, subject.jobs)
+        key = (peer.controller_id, route.name, subject.roles, subject.sees)
         now_s = self._clock.now_s()
         answer, at_s = self._held.get(key, (None, now_s))
         if answer is not None and now_s - at_s < FRESH_S:

@@ -12,18 +12,18 @@ from recovery.service.call import Call
 from recovery.service.fleet.answers import nodes_of, notes_on_others, others
 from recovery.service.handlers.nodes import refuse_unknown_nodes
 from recovery.service.job_registry import refuse_ended
-from recovery.service.permission import is_limited
+from recovery.service.permission import reads_all
 from recovery.service.request_errors import CallConflictError
 from recovery.service.roles import Role, Subject, UnknownError
 from recovery.views.untaken_view import view_untaken
 
-_EVERYBODY: Final = Subject("controller", frozenset({Role.READ}), how="controller")
+_EVERYBODY: Final = Subject("controller", frozenset({Role.FLEET_READ}), how="controller")
 
 
 async def cluster(backend: Backend, call: Call[None]) -> wire.Cluster:
     desk, subject = backend.worker.desk, call.subject
     nodes: list[wire.NodeView] = []
-    if is_limited(subject):
+    if not reads_all(subject):
         nodes = await backend.look(
             lambda running: [view for job in running for view in views.view_nodes(job, desk)]
         )

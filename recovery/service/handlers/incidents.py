@@ -9,8 +9,10 @@ from recovery.service.backend import Backend
 from recovery.service.call import Call
 from recovery.service.known_incidents import JOBS_MAX, JobPlace
 from recovery.service.pager import escalated
+from recovery.service.permission import may_read_job
 from recovery.service.request_errors import CallConflictError
 from recovery.service.roles import UnknownError
+from recovery.views.incident_view import with_clock
 from recovery.views.story_view import view_story
 
 
@@ -25,10 +27,10 @@ async def incidents(backend: Backend, call: Call[IncidentsQuery]) -> wire.Incide
     places = [
         JobPlace(job_id, one.name, one.journal)
         for job_id, one in reversed(list(known.items()))
-        if wanted in (None, job_id) and call.subject.may_use_job(one.name)
+        if wanted in (None, job_id) and may_read_job(call.subject, one)
     ][:JOBS_MAX]
     found = await backend.disk.read(lambda: backend.incidents.newest(places, limit))
-    return wire.Incidents(found)
+    return wire.Incidents([with_clock(view, backend.clock.unix_s()) for view in found])
 
 
 async def story(backend: Backend, call: Call[None]) -> wire.Story:

@@ -12,7 +12,7 @@ from recovery.service.backend import Backend
 from recovery.service.call import Call
 from recovery.service.fleet.answers import jobs_elsewhere, others
 from recovery.service.job_registry import refuse_ended
-from recovery.service.permission import JobQuery
+from recovery.service.permission import JobQuery, may_read_job
 from recovery.service.request_errors import CallConflictError
 from recovery.service.roles import Subject, UnknownError
 from recovery.service.served_job import Job
@@ -42,7 +42,7 @@ async def jobs(backend: Backend, call: Call[JobsQuery]) -> wire.Jobs:
         ended = await backend.ask(backend.worker.jobs.ended)
         newest = ended[-wire.INCIDENTS_MAX :]
         shown += await backend.disk.read(lambda: [views.view_ended(one) for one in newest])
-    return wire.Jobs([one for one in shown if call.subject.may_use_job(one.name)] + elsewhere)
+    return wire.Jobs([one for one in shown if may_read_job(call.subject, one)] + elsewhere)
 
 
 async def job(backend: Backend, call: Call[None]) -> wire.JobDetail:
@@ -100,10 +100,11 @@ async def plans(backend: Backend, call: Call[None]) -> wire.Plans:
     def act() -> list[wire.PlanView]:
         return [plan for job in worker.jobs.running.values() for plan in views.view_plans(job)]
 
-    shown = [one for one in await backend.ask(act) if subject.may_use_job(one.job)]
+    shown = await backend.ask(act)
     for told in await others(backend, "plans", subject):
         shown += () if told.answer is None or told.problem else told.answer.plans
-    return wire.Plans(shown)
+    sight = backend.sight(subject)
+    return wire.Plans([one for one in shown if sight.sees_job(one.job_id)])
 
 
 async def plan(backend: Backend, call: Call[PlanQuery]) -> wire.PlanView:

@@ -73,7 +73,7 @@ async def release(backend: Backend, call: Call[wire.Because]) -> wire.Done:
 async def refuse_unknown_nodes(backend: Backend, subject: Subject, named: Sequence[str]) -> None:
     """Raise UnknownNodeError where no launcher, alert, person, setting or drain of ours has named a node."""
     heard_of = await backend.ask(backend.worker.known_nodes)
-    everybody = Subject("nodes", frozenset({Role.READ}), how="controller", via=subject.via)
+    everybody = Subject("nodes", frozenset({Role.FLEET_READ}), how="controller", via=subject.via)
     heard_of |= {one.node for one in nodes_of(await others(backend, "nodes", everybody))}
     desks = [one for one in (backend.slurm, backend.kubernetes) if one is not None]
     drained = [node for one in desks for node in one.ledger.nodes]

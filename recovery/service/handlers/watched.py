@@ -6,16 +6,23 @@ from recovery.api import wire
 from recovery.service.backend import Backend
 from recovery.service.call import Call
 from recovery.service.fleet.answers import others
-from recovery.service.permission import is_limited
-from recovery.service.roles import Subject
+from recovery.service.permission import may_read, reads_all
+from recovery.service.roles import Role, Subject
 from recovery.views.watched_time_view import view_time
 
 
 async def report(backend: Backend, call: Call[WatchedReport]) -> ReportTaken:
-    told = call.given
-    refused, wanted = await backend.ask(
-        lambda: (backend.worker.watched.take(told), backend.worker.watched.wanted(told.node))
-    )
+    told, is_of_node = call.given, Role.REPORT in call.subject.roles
+    worker = backend.worker
+
+    def take() -> tuple[int, tuple[str, ...]]:
+        if is_of_node:  # a token proves no node
+            worker.present.take(told, worker.hearing.now_s())
+            if told.present or told.left:
+                worker.on_present(told.node)
+        return worker.watched.take(told), worker.watched.wanted(told.node)
+
+    refused, wanted = await backend.ask(take)
     text = f"no room for {counted(refused, 'job')}" if refused else "taken"
     return ReportTaken(text=text, evidence_of=wanted)
 
@@ -25,18 +32,18 @@ async def watched(backend: Backend, call: Call[None]) -> wire.Watched:
 
 
 async def seen_watched(backend: Backend, subject: Subject) -> list[wire.WatchedView]:
-    """Return the jobs that the subject may see: by their names, and with each of their nodes."""
+    """Return the jobs that the subject may see: by their user and names, and with each of their nodes."""
     shown = list(await backend.ask(backend.worker.watched.views))
     here = {one.job_id for one in shown}
     for told in await others(backend, "watched", subject):
         views = () if told.answer is None else told.answer.watched
         shown += [one for one in views if one.job_id not in here]
-    if not is_limited(subject):
+    if reads_all(subject):
         return shown
     return [
         one
         for one in shown
-        if subject.may_use_job(one.name) and all(map(subject.may_use_node, one.nodes))
+        if may_read(subject, one.user, one.name) and all(map(subject.may_use_node, one.nodes))
     ]
 
 
@@ -50,4 +57,9 @@ async def times(backend: Backend, call: Call[None]) -> wire.WatchedTimes:
     shown = [view_time(one) for one in found if subject.may_use_job(one.name)]
     for told in await others(backend, "watched_times", subject):
         shown += () if told.answer is None else told.answer.jobs
+    if (
+        subject.reads_own_jobs_only
+    ):  # whose a job was is not kept: only of those that agents still report
+        own = {one.job_id for one in await seen_watched(backend, subject)}
+        shown = [one for one in shown if one.job_id in own]
     return wire.WatchedTimes(shown)

@@ -39,7 +39,7 @@ _PART: Final = re.compile(r"[\w\[\],:-]+", re.ASCII)
 class PlacedNode:
     node: str
     domain: Domain = ()
-    # What else it shares with others and may fail with them: rack or, where none is known, NVLink domain, else Slurm's block; coolant loop, power feed; "": unknown.
+    # What else it shares with others and may fail with them: rack or, where none is known, chassis, else NVLink domain, else Slurm's block; coolant loop, power feed; "": unknown.
     shares: tuple[str, ...] = ()
 
 
@@ -63,10 +63,13 @@ def placed_node(node: str, told: Domain, parts: FleetParts) -> PlacedNode:
         domain = (*reversed(above), leaf.part.name)
     told_of = {
         kind: "+".join(sorted(one.part.name for one in hung if one.part.kind is kind))
-        for kind in (*_SHARED, SharedKind.NVLINK_DOMAIN, SharedKind.BLOCK)
+        for kind in (*_SHARED, SharedKind.CHASSIS, SharedKind.NVLINK_DOMAIN, SharedKind.BLOCK)
     }
     # An NVLink domain of several nodes stands in one rack, or two: what powers and cools these takes them all. So do most blocks.
-    nearest = (SharedKind.RACK, SharedKind.NVLINK_DOMAIN, SharedKind.BLOCK)
+    nearest = (
+        *(SharedKind.RACK, SharedKind.CHASSIS),
+        *(SharedKind.NVLINK_DOMAIN, SharedKind.BLOCK),
+    )
     told_of[SharedKind.RACK] = next((told_of[kind] for kind in nearest if told_of[kind]), "")
     shares = [told_of[kind] for kind in _SHARED]
     return PlacedNode(node, domain, tuple(shares) if any(shares) else ())

@@ -84,7 +84,7 @@ def test_a_reader_of_the_first_format_finds_nothing_in_the_edges_that_it_does_no
     told = json.loads(encode_topology(topology))
 
     assert decode_topology(encode_topology(topology)) == topology
-    assert set(told) == {"edges", "format", "layouts", "nvlink_domains", "blocks"}
+    assert set(told) == {"edges", "format", "layouts", "nvlink_domains", "blocks", "chassis"}
     assert told["format"] == "rankmend-topology-1"
     assert [set(one) for one in told["edges"]] == [
         {"below", "above", "below_is_node", "port", "confidence", "origin", "kind", "below_kind"}
@@ -152,9 +152,10 @@ def test_what_a_newer_version_adds_is_passed_over() -> None:
         {"layouts": [{"nodes": ["n"], "nics": [{"device": "a"}] * 1025}]},
         {"layouts": [{"nodes": ["n"] * 1_000_001}]},
         {"nvlink_domains": [{"name": "x" * 300, "nodes": ["n"], "confidence": 1}]},
+        {"chassis": [{"name": "x" * 300, "nodes": ["n"], "confidence": 1}]},
         {"nvlink_domains": [{"name": "d.1", "nodes": [7], "confidence": 1}]},
     ],
-    ids=["escape", "no device", "NICs", "nodes", "long name", "number"],
+    ids=["escape", "no device", "NICs", "nodes", "long name", "chassis", "number"],
 )
 def test_hostile_layouts_and_domains_are_refused(change: dict[str, object]) -> None:
     with pytest.raises(SourceError, match="topology file") as told:

@@ -12,8 +12,11 @@ from detectors.failed.error_text import (
 )
 from detectors.failed.failed_ranks import RankEnd, detect_failed
 from detectors.finding import Blame, Finding
-from tests.support.error_ends import ENDS, PID, End
+from tests.support.error_ends import ENDS as BY_LIBRARIES
+from tests.support.error_ends import PID, End
+from tests.support.tool_ends import TOOL_ENDS
 
+ENDS = (*BY_LIBRARIES, *TOOL_ENDS)
 NODES_OWN = {"device", "killer"}
 
 

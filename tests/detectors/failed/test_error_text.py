@@ -12,6 +12,7 @@ from detectors.failed.error_classes import (
     CLASSES,
     ROWS,
     classify,
+    comes_again,
     find_device_line,
     may_be_peer,
     read_end,
@@ -26,7 +27,10 @@ from detectors.failed.error_text import (
     fingerprint,
     parse_elastic_error,
     parse_error,
+    read_frames,
+    read_parts,
 )
+from detectors.failed.loading_error import LoadingVerdict, judge_loading
 from detectors.failed.said_error import FailureCause
 from tests.support.error_texts import DIRECT, FRAME, HEADER, error_in, traceback_of
 
@@ -411,3 +415,102 @@ def test_only_the_last_error_of_a_chain_tells_of_a_killed_child() -> None:
     lines = [*SPAWN_KILLED, "", DURING, "", *traceback_of("ValueError: no log folder")]
 
     assert classify(error_in(*lines)) is FailureCause.EXCEPTION
+
+
+@pytest.mark.parametrize("unit", ["0", "116", "load", "/", "checkpoint", "a.", " "])
+def test_words_of_a_stranger_are_read_in_a_time_that_grows_with_their_number(unit: str) -> None:
+    text = (unit * 400_000)[:400_000]  # hours, if it grew with the square
+    frame = f'  File "/{text}", line 3, in {text}\n    {text}\n'
+    error = ErrorText(
+        "RuntimeError",
+        text[:2_000],
+        f"Traceback (most recent call last):\n{frame}RuntimeError: {text}",
+    )
+
+    said = read_end(error, ())
+
+    assert said.error is not None
+    assert all(
+        len(one.function) <= 400 for frames in read_frames(error.traceback) for one in frames
+    )
+    assert judge_loading(error) in LoadingVerdict
+
+
+BOX = [
+    "╭────────────── Traceback (most recent call last) ──────────────╮",
+    "│ /home/u/train.py:40 in <module>                               │",
+    "│ ❱ 40 main()                                                   │",
+    "│ /opt/conda/lib/python3.11/site-packages/wandb/sdk             │",
+    "│ /wandb_init.py:1195 in init                                   │",
+    "│ ╭───── locals ─────╮                                          │",
+    "│ │ e = KeyError('x')│                                          │",
+    "│ ╰──────────────────╯                                          │",
+    "╰───────────────────────────────────────────────────────────────╯",
+    "CommError: Run initialization has timed out after 90.0 sec. Please try ",
+    "increasing the timeout.",
+]
+
+
+@pytest.mark.parametrize("prefix", ["", "[rank1]: ", "(Worker pid=892962, ip=10.0.0.7) ", "[1,3]<stderr>:"])  # fmt: skip
+def test_a_box_of_rich_is_read_as_the_traceback_in_it(prefix: str) -> None:
+    error = error_in(*(prefix + line for line in BOX))
+
+    assert error.type_name == "CommError"
+    [part] = read_parts(error)
+    assert [(frame.path, frame.function) for frame in part.frames] == [
+        ("/opt/conda/lib/python3.11/site-packages/wandb/sdk/wandb_init.py", "init"),
+        ("/home/u/train.py", "<module>"),
+    ]
+
+
+def test_a_box_without_its_end_is_no_error() -> None:
+    assert parse_error(BOX[:4]) is None
+
+
+def test_logurus_marks_are_taken_from_a_traceback() -> None:
+    error = error_in(
+        "2026-11-29 12:28:05 | ERROR    | core.launch:98 - An error has been caught in function 'launch'",
+        "Traceback (most recent call last):",
+        "",
+        '  File "tools/train.py", line 125, in <module>',
+        "    launch(",
+        "    └ <function launch at 0x7f2a92847700>",
+        "",
+        '> File "core/launch.py", line 98, in launch',
+        "    main_func(*args)",
+        "    │          └ (1, 2)",
+        "",
+        "KeyError: 'labels'",
+    )
+
+    assert (error.type_name, error.message) == ("KeyError", "'labels'")
+    assert [frame.path for frame in read_parts(error)[0].frames] == [
+        "core/launch.py",
+        "tools/train.py",
+    ]
+
+
+@pytest.mark.parametrize(
+    "refused",
+    ["Could not override 'model.nlayers'.", "Cannot find primary config 'trian'. Check that it's in your config search path."],
+)  # fmt: skip
+def test_what_hydra_refuses_without_a_traceback_comes_again(refused: str) -> None:
+    last = "Set the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace."
+
+    error = error_in("step 0", refused, "Key 'nlayers' is not in struct", "", last)
+
+    assert error.message == refused
+    assert comes_again(error, has_state=False)
+
+
+@pytest.mark.parametrize("prefix", ["trainer-0 | ", "node17: ", "[2026-11-29 08:06:25,914] [ERROR] [rank 2] ", "3: "])  # fmt: skip
+def test_what_a_tool_puts_before_each_line_is_dropped(prefix: str) -> None:
+    noise = ["Exception in thread T-1:", *traceback_of("OSError: [Errno 5] Input/output error")]
+    lines = [*traceback_of("KeyError: 'labels'"), *noise]
+
+    error = error_in(
+        *(prefix.replace("25", f"{number:02}") + line for number, line in enumerate(lines))
+    )
+
+    assert (error.type_name, error.message) == ("KeyError", "'labels'")
+    assert error.beside == ("OSError: [Errno 5] Input/output error",)

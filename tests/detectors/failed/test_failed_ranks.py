@@ -15,7 +15,7 @@ from detectors.failed.failed_ranks import (
     detect_failed,
 )
 from detectors.failed.said_error import FailureCause, SaidAtEnd
-from detectors.finding import Blame, Finding, Kind, Severity
+from detectors.finding import Blame, Finding, Kind, Severity, SymptomKind
 
 RESET = ErrorText("RuntimeError", "[gloo/pair.cc:537] Read error: Connection reset by peer", "")
 CLOSED = ErrorText("RuntimeError", "[gloo/pair.cc:553] Connection closed by peer [::1]:7318", "")
@@ -48,6 +48,46 @@ def found(*ends: RankEnd, world_size: int = 4) -> Finding:
     finding = detect_failed(ends, job_id="j", attempt=2, node="n1", world_size=world_size)
     assert finding is not None
     return finding
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "RuntimeError: cuda runtime error (39) : uncorrectable ECC error encountered at THCCachingHostAllocator.cpp:265",
+        "F tensorflow/stream_executor/lib/statusor.cc:34] failed call to cuDevicePrimaryCtxRetain: CUDA_ERROR_ECC_UNCORRECTABLE: uncorrectable ECC error",
+    ],
+)
+@pytest.mark.parametrize("after", [(), ("terminate called without an active exception",)])
+def test_an_abort_behind_a_devices_own_word_is_the_devices(line: str, after: list[str]) -> None:
+    words = read_end(None, ["step 7", line, *after])
+
+    finding = found(died(2, 6, words=words), stopped(0), stopped(1), stopped(3))
+
+    assert (finding.symptom.kind, finding.blame) == (SymptomKind.DEVICE, Blame.RANK)
+    assert "ECC" in finding.summary
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "n1:88:91 [0] NCCL INFO Channel 00 : 0[0] -> 1[1] via P2P/NVLink",
+        "uncorrectable ECC errors: 0",
+        "CUDA error: out of memory, again with half the batch",
+        "Xid count: 0",
+    ],
+)
+def test_a_log_line_with_a_devices_word_accuses_no_device(line: str) -> None:
+    finding = found(RankEnd(2, 1.0, 3, None, words=read_end(None, [line, "giving up"])))
+
+    assert (finding.symptom.kind, finding.blame) == (SymptomKind.EXIT, Blame.PROGRAM)
+
+
+def test_a_fatal_line_of_jax_about_another_task_is_a_lost_peer() -> None:
+    line = "F external/xla/xla/pjrt/distributed/client.h:80] Terminating process because the JAX distributed service detected fatal errors."
+
+    finding = found(*(died(rank, 6, words=read_end(None, [line])) for rank in range(4)))
+
+    assert (finding.symptom.kind, finding.ranks) == (SymptomKind.COMMUNICATION, ())
 
 
 def test_killed_rank_is_named_with_its_signal_and_its_victims() -> None:

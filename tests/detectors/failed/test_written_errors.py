@@ -8,6 +8,7 @@ import pytest
 
 from detectors.failed.error_text import error_line, parse_error
 from tests.support.error_texts import error_in, traceback_of
+from tests.support.eventually import DEADLINE_S
 
 pytestmark = pytest.mark.process
 
@@ -23,7 +24,11 @@ pytestmark = pytest.mark.process
 )  # fmt: skip
 def test_what_this_python_writes_is_read(code: str, expected: str) -> None:
     result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=200, check=False
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
     )
 
     assert error_line(error_in(*result.stderr.splitlines())) == expected
@@ -32,7 +37,11 @@ def test_what_this_python_writes_is_read(code: str, expected: str) -> None:
 def test_interpreter_without_a_script_is_read(tmp_path: Path) -> None:
     script = tmp_path / "absent.py"
     result = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, timeout=200, check=False
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
     )
 
     assert error_in(*result.stderr.splitlines()).message.startswith(f"can't open file '{script}'")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from detectors.formats.host_list import HOSTS_MAX, expand_hosts
 from rankmend.errors import SourceError
+from tests.support.eventually import DEADLINE_S
 
 pytestmark = pytest.mark.process
 
@@ -47,7 +48,7 @@ def test_scontrol_expands_it_alike(text: str, tmp_path: Path) -> None:
         env={"PATH": os.environ["PATH"], "SLURM_CONF": str(conf)},
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=DEADLINE_S,
         check=True,
     )
 

@@ -32,6 +32,14 @@ def test_samples_of_the_metrics_that_are_asked_for_are_read() -> None:
     assert plain == ("rankmend_a", {}, 0.5)
 
 
+def test_words_without_end_are_read_in_a_time_that_grows_with_their_number() -> None:
+    page = 'rankmend_a{x="1",' + "a" * 300_000 + "} 1\n"  # hours, if it grew with the square
+
+    ((_name, labels, _value),) = read_samples(page, ["rankmend_a"])
+
+    assert labels == {"x": "1"}
+
+
 @given(st.text(max_size=40), st.floats(allow_nan=False))
 def test_what_a_client_of_prometheus_writes_is_read_back(label: str, value: float) -> None:
     registry = CollectorRegistry()

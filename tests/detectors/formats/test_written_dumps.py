@@ -7,6 +7,7 @@ import pytest
 
 from detectors.formats.flight_recorder import parse_dump
 from detectors.hang.flight_dump import OperationState
+from tests.support.eventually import DEADLINE_S
 
 pytestmark = pytest.mark.process
 
@@ -30,7 +31,7 @@ def test_a_dump_that_this_pytorch_writes_is_read(tmp_path: Path) -> None:
         f"Path('{tmp_path}/dump_0').write_bytes(c10d._dump_fr_trace())\n"
     )
     environment = {**os.environ, "TORCH_FR_BUFFER_SIZE": "100"}
-    subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=120)
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=DEADLINE_S)
 
     read = parse_dump((tmp_path / "dump_0").read_bytes())
 

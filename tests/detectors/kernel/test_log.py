@@ -171,7 +171,9 @@ def test_each_form_is_found_at_the_begin_of_a_message_and_not_in_the_middle_of_o
 
 
 def test_every_kind_has_a_form_in_this_table() -> None:
-    assert {expected[0] for _text, expected in FORMS} == set(EventKind)
+    own_log = {EventKind.FABRIC_DOWN, EventKind.FABRIC_MULTICAST}  # cases.toml has their lines
+
+    assert {expected[0] for _text, expected in FORMS} == set(EventKind) - own_log
 
 
 @pytest.mark.parametrize(

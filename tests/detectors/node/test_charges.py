@@ -82,6 +82,16 @@ def test_a_signal_a_fault_or_a_hang_counts_only_with_evidence_beside_it(
     assert (beside, CHARGES[beside].weight) == (ChargeKind.BESIDE, Weight.ONE)
 
 
+def test_a_device_that_is_missing_counts_only_with_evidence_beside_it() -> None:
+    missing = of(SymptomKind.DEVICE)
+
+    alone, beside = (
+        weigh(missing, ("n2",), Beside(has_alert=told, is_own_word=False)) for told in (False, True)
+    )
+
+    assert (alone, beside) == (ChargeKind.GPU_PROGRAM, ChargeKind.BESIDE)
+
+
 def test_an_error_of_code_gains_nothing_from_an_alert_beside_it() -> None:
     found = weigh(of(SymptomKind.EXCEPTION, blame=Blame.PROGRAM), ("n2",), Beside(has_alert=True))
 

@@ -15,7 +15,7 @@ from detectors.node.check_table import MetricShape, compile_table
 from detectors.node.checks import Check
 from detectors.node.counter_growth import BUCKETS, POINTS_MAX, Growth, grow, increase
 from detectors.node.findings import ABSENT_S, blocked_checks, judge, list_findings, release, restore
-from detectors.node.looks import StillByCheck, observe
+from detectors.node.looks import StandingChecks, observe
 from detectors.node.node_alerts import alert_annotations, alert_labels
 from detectors.node.node_state import HitRank, MetricAnswer, NodeFinding, NodeState, Snapshot
 
@@ -62,8 +62,10 @@ class Node:
     state: NodeState = field(default_factory=NodeState)
     now_s: float = 100.0
     unix_s: float = 1.7e9
-    still: StillByCheck | None = None
+    still: StandingChecks | None = None
     newest: dict[str, tuple[Sequence[Metric], int]] = field(default_factory=dict)
+    number: int = 0
+    present: dict[str, int] = field(default_factory=dict)  # of the snapshot before, with revisions
 
     def answer(
         self,
@@ -85,8 +87,13 @@ class Node:
             if list(reading.series) != was:
                 revision += 1
             self.newest[name] = (list(reading.series), revision)
-            readings[name] = replace(reading, revision=revision)
-        snapshot = Snapshot(readings, silent)
+            readings[name] = reading._replace(revision=revision)
+        present = {name: self.newest[name][1] for name in readings}
+        names = {
+            name for name in present | self.present if present.get(name) != self.present.get(name)
+        }
+        self.number, self.present = self.number + 1, present
+        snapshot = Snapshot(readings, silent, None if self.still is None else self.number, names)
         self.state, observations = observe(self.state, self.checks, snapshot, self.still)
         self.state = judge(self.state, observations, snapshot, self.now_s, self.unix_s)
         return list_findings(self.state, snapshot, self.now_s)
@@ -449,11 +456,57 @@ def test_passing_over_counters_that_stand_still_changes_no_finding(
         "grows": {"metric": "rankmend_errors_total", "condition": "increase > 2", "window_s": 10},
         "rests": {"metric": "rankmend_errors_total", "condition": "increase < 1", "window_s": 10},
     }
-    plain, quick = Node(checks_of(**rows)), Node(checks_of(**rows), still={})
+    plain, quick = Node(checks_of(**rows)), Node(checks_of(**rows), still=StandingChecks())
     for values in looks:
         answer = [
             Metric("rankmend_errors_total", value, (*gpu(number), ("link", "0")))
             for number, value in enumerate(values)
         ]
         assert quick.answer(*answer) == plain.answer(*answer)
-    assert quick.state == plain.state
+    assert replace(quick.state, looked_at_s={}) == replace(plain.state, looked_at_s={})
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([40.0, 96.0, None]),
+            st.sampled_from([0.0, 1.0, 99.0, None]),
+            st.sampled_from([0.0, 4.0, None]),
+        ),
+        max_size=20,
+    )
+)
+def test_passing_over_checks_that_read_nothing_new_changes_no_finding(
+    looks: list[tuple[float | None, float | None, float | None]],
+) -> None:
+    grown = {"metric": "rankmend_errors_total", "window_s": 5}
+    rows = {
+        "hot": {"bad_looks": 2},
+        "near": {"condition": "value > rankmend_crit_celsius", "bad_looks": 2},
+        "grew": {**grown, "condition": "increase > rankmend_crit_celsius"},
+        "grew_hot": {**grown, "condition": "increase > 2", "when": ["rankmend_temp_celsius > 90"]},
+    }
+    plain, quick = Node(checks_of(**rows)), Node(checks_of(**rows), still=StandingChecks())
+    for temperature, limit, errors in looks:
+        given_now = {"temp_celsius": temperature, "crit_celsius": limit}
+        answer = [
+            Metric(f"rankmend_{name}", value, gpu(0))
+            for name, value in given_now.items()
+            if value is not None
+        ]
+        if errors is not None:
+            answer.append(Metric("rankmend_errors_total", errors, (*gpu(0), ("link", "0"))))
+        assert quick.answer(*answer) == plain.answer(*answer)
+    assert replace(quick.state, looked_at_s={}) == replace(plain.state, looked_at_s={})
+
+
+def test_a_limit_that_falls_after_an_answer_is_compared_with_the_next() -> None:
+    rows = {"near": {"condition": "value > rankmend_crit_celsius", "bad_looks": 2}}
+    node = Node(checks_of(**rows), still=StandingChecks())
+    high, low = (Metric("rankmend_crit_celsius", limit, gpu(0)) for limit in (99.0, 90.0))
+    node.answer(temp(0, 96), high)
+    node.answer(temp(0, 96), low, is_new=False)  # the temperature's answer is the one before
+
+    node.answer(temp(0, 96), low)
+
+    assert node.answer(temp(0, 96), low) != ()

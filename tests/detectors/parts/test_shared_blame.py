@@ -14,6 +14,7 @@ from detectors.formats.site_parts import parse_site_parts
 from detectors.formats.slurm_topology import parse_network, parse_parts
 from detectors.network_topology import (
     EdgeOrigin,
+    GpuChassis,
     LayoutNic,
     NetworkTopology,
     NodeLayout,
@@ -217,6 +218,19 @@ def test_a_leaf_that_lldp_knows_by_interface_is_held_against_the_ranks_of_that_n
     )
 
     assert [str(one.part) for one in found.named] == ["leaf switch leaf0-1"]
+
+
+def test_a_chassis_is_one_part_and_no_second_name_of_a_rack_with_its_nodes() -> None:
+    chassis = (
+        GpuChassis("A1234", ("n1", "n2"), 0.99),
+        GpuChassis("B1234", ("n3", "n4"), 0.99),
+    )
+    site = parse_site_parts("[[rack]]\nname='r1'\nnodes=['n1', 'n2']")
+
+    parts = find_parts(merge([site], chassis=chassis))
+
+    assert parts.name_of("n1", SharedKind.RACK) == "r1"
+    assert [parts.name_of(node, SharedKind.CHASSIS) for node in ("n1", "n3", "n9")] == [None, "B1234", None]  # fmt: skip
 
 
 def test_an_nvlink_domain_can_slow_communication_and_heats_nothing() -> None:

@@ -20,7 +20,7 @@ from click.testing import CliRunner
 from rankmend.cli.diagnose_hosts import hosts
 from rankmend.cli.diagnose_slow import slow
 from tests.support.agent import ROOT
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.monitoring import fetch, query, running_prometheus
 from tests.support.nvml_stub.node import (
     StubNode,
@@ -76,7 +76,7 @@ def test_pages_of_the_agent_name_the_node_that_waits_for_a_cpu(
                 cwd=ROOT,
                 capture_output=True,
                 text=True,
-                timeout=200,
+                timeout=DEADLINE_S,
                 check=True,
             )
             page = tmp_path / f"{node}.{number}.prom"

@@ -3,6 +3,7 @@
 Compared are output, exit code, modules, `sys.path`, finders, caches, `dir(sys)`, environment, threads and descriptors.
 """
 
+import ensurepip
 import os
 import shutil
 import sys
@@ -12,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from rankmend.watch.hook_folder import make_hook_folder
-from tests.hook.watched.harmless import Pair, every_python
+from tests.hook.watched.harmless import KINDS, Pair, every_python
 
 pytestmark = pytest.mark.process
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root")
 each_version = pytest.mark.parametrize("python", every_python())
+each_kind = pytest.mark.parametrize("python", every_python(KINDS))
 SLURM_TASK = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_NTASKS": "2"}
 
 
@@ -34,9 +36,13 @@ def pair(tmp_path: Path, hook: Path) -> Pair:
 
 
 @each_version
-@pytest.mark.parametrize(
-    "flags", ["", "-I", "-E", "-S", "-s", "-B", "-W error", "-O", "-u", "-X dev"]
-)
+def test_interpreter_without_options_is_the_same(pair: Pair, python: str) -> None:
+    pair.same(python, pair.script(pair.show()), "an argument")
+
+
+# Together what does not keep Python from what it would do at its start else.
+@each_kind
+@pytest.mark.parametrize("flags", ["-I", "-E", "-S", "-s -B -u -O -W error", "-X dev"])
 def test_interpreter_with_any_option_is_the_same(pair: Pair, python: str, flags: str) -> None:
     if "2.7" in python and flags in {"-I", "-X dev"}:
         pytest.skip("no such option")
@@ -44,24 +50,16 @@ def test_interpreter_with_any_option_is_the_same(pair: Pair, python: str, flags:
     pair.same(python, *flags.split(), pair.script(pair.show()), "an argument")
 
 
-@each_version
+@each_kind
 @pytest.mark.parametrize(
     "variables",
     [
-        {"PYTHONPATH": "/nonexistent:modules"},
-        {"PYTHONPATH": "modules:"},
-        {"PYTHONPATH": ":"},
-        {"PYTHONPATH": ""},
-        {"PYTHONSAFEPATH": "1"},
-        {"PYTHONDONTWRITEBYTECODE": "1"},
+        {"PYTHONPATH": "/nonexistent:modules", "HOME": "/nonexistent", "PYTHONHASHSEED": "0"},
+        {"PYTHONPATH": "modules:", "HOME": "unset", "PYTHONNOUSERSITE": "1"},
+        {"PYTHONPATH": ":", "PATH": "unset", "PYTHONUNBUFFERED": "1"},
+        {"PYTHONPATH": "", "LC_ALL": "C", "PYTHONUTF8": "0"},
+        {"PYTHONSAFEPATH": "1", "PYTHONWARNINGS": "error", "PYTHONDONTWRITEBYTECODE": "1"},
         {"PYTHONPYCACHEPREFIX": "cache"},
-        {"PYTHONWARNINGS": "error"},
-        {"PYTHONNOUSERSITE": "1"},
-        {"PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1"},
-        {"HOME": "unset"},
-        {"HOME": "/nonexistent"},
-        {"LC_ALL": "C", "PYTHONUTF8": "0"},
-        {"PATH": "unset"},
     ],
     ids=lambda variables: " ".join(f"{name}={value}" for name, value in variables.items()),
 )
@@ -105,13 +103,14 @@ def test_names_of_imported_modules_are_the_same(pair: Pair, python: str) -> None
     assert names[0] == names[1]
 
 
+LOOKS = "import sys; sys.stdout.write('%s\\n' % sys.path)"
 CUSTOM = {
-    "prints": "import sys; sys.stdout.write('mine %s\\n' % __name__)",
+    "works": (
+        f"import sys, pack, json; sys.stdout.write('mine %s\\n' % __name__); {LOOKS}\n"
+        "sys.path.append('/mine'); sys.mine = 1"
+    ),
     "raises": "raise RuntimeError('broken here')",
     "no module": "import nowhere",
-    "imports": "import pack, json",
-    "looks": "import sys; sys.stdout.write('%s\\n' % sys.path)",
-    "changes": "import sys; sys.path.append('/mine'); sys.mine = 1",
     "exits": "import os; os._exit(5)",
     "leaves": "raise SystemExit(4)",
 }
@@ -119,10 +118,29 @@ CUSTOM = {
 
 @each_version
 @pytest.mark.parametrize("name", ["sitecustomize", "usercustomize"])
-@pytest.mark.parametrize("kind", CUSTOM)
-def test_sitecustomize_of_the_site_runs_as_ever(
+def test_sitecustomize_of_the_site_runs_as_ever(pair: Pair, python: str, name: str) -> None:
+    watched = run_custom(pair, python, "works", name)
+
+    # A virtual environment has no site of a user.
+    assert ("mine " + name in watched) or (name == "usercustomize" and python == sys.executable)
+
+
+@each_kind
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        *[(kind, "sitecustomize") for kind in CUSTOM if kind != "works"],
+        *[(kind, "usercustomize") for kind in ("raises", "leaves")],
+    ],
+)
+def test_sitecustomize_of_the_site_ends_as_ever(
     pair: Pair, python: str, kind: str, name: str
 ) -> None:
+    run_custom(pair, python, kind, name)
+
+
+def run_custom(pair: Pair, python: str, kind: str, name: str) -> str:
+    """Run a program after a sitecustomize of the site; return what it prints with ours before it."""
     modules = pair.folder / "modules"
     modules.mkdir()
     (modules / "pack.py").write_text("word = 1")
@@ -137,6 +155,7 @@ def test_sitecustomize_of_the_site_runs_as_ever(
         assert watched.stderr.splitlines()[-1:] == without.stderr.splitlines()[-1:]
     else:
         assert watched.stderr == without.stderr
+    return watched.stdout
 
 
 def make_environment(pair: Pair, python: str) -> Path:
@@ -223,7 +242,7 @@ if __name__ == "__main__":
 """
 
 
-@each_version
+@each_kind
 @pytest.mark.parametrize("variables", [{}, SLURM_TASK], ids=["no rank", "task"])
 def test_children_are_the_same(pair: Pair, python: str, variables: dict[str, str]) -> None:
     if "2.7" in python:
@@ -251,14 +270,19 @@ def test_pip_and_venv_work_as_ever(pair: Pair) -> None:
         archive.writestr("toy-1.0.dist-info/RECORD", "")
     fresh = pair.folder / "env"
     python = str(fresh / "bin" / "python")
-    make = f"{sys.executable} -m venv env && {python} -m pip install --no-index --quiet {wheel}"
+    (bundled,) = Path(ensurepip.__file__).parent.glob("_bundled/pip-*.whl")
+    pair.variables = {"PYTHONPATH": str(bundled)}  # as a venv has it: to install pip takes 5 s
+    make = f"{sys.executable} -m venv --without-pip env"
+    install = f"{python} -m pip install --no-index --quiet {wheel}"
 
-    pair.same(
+    told = pair.same(
         "sh",
         "-ec",
-        f"{make} && {python} -m pip list && {python} -c 'import toy; print(toy.word)'",
+        f"{make} && {install} && {python} -c 'import toy; print(toy.word)'",
         fresh=fresh,
     )
+
+    assert told == "installed\n"
 
 
 @needs_root
@@ -294,7 +318,7 @@ def test_site_of_a_folder_that_lost_its_library_is_run_all_the_same(
     shutil.rmtree(pair.hook / "lib-rankmend")
     modules = pair.folder / "modules"
     modules.mkdir()
-    (modules / "sitecustomize.py").write_text(CUSTOM["looks"])
+    (modules / "sitecustomize.py").write_text(LOOKS)
     pair.variables = {**SLURM_TASK, "PYTHONPATH": "modules", "PYTHONDONTWRITEBYTECODE": "1"}
 
     assert "modules" in pair.same(python, "-c", "import sys; print(sorted(sys.modules))")

@@ -6,12 +6,15 @@ import shutil
 import subprocess
 import sys
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from agent.ranks.watched import WatchedRanks
+from rankmend.progress import RankIdentity
 from rankmend.watch.hook_folder import make_hook_folder
+from tests.support.eventually import eventually
 from tests.support.free_port import free_port
 from tests.support.hook import ROOT, RUN_S_MAX, each_python
 from tests.support.nccl import WHY_NOT, make_nccl
@@ -21,7 +24,7 @@ pytestmark = pytest.mark.process
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root")
 
 TRAIN = "from torch.optim.optimizer import SGD; o = SGD(); [o.step() for _ in range(5)];"
-# Looks while the rank lives, as the agent does: in another process, since that needs a newer Python.
+# Looks from within a job, as the agent does: in a process of its own, for the rank's Python may be older.
 LOOK = """
 import json, sys
 from agent.ranks.watched import WatchedRanks
@@ -29,7 +32,6 @@ found = WatchedRanks().look()
 told = [(job.name, job.user, job.launcher, job.slurm_job, str(job.job_id)) for job in found.jobs]
 read = [(one.identity.rank, one.identity.local_rank, one.identity.world_size, one.identity.attempt,
          one.reader.read(1e9, 8).step_count, one.job_name) for one in found.ranks]
-open("nccl", "w").write(json.dumps([one.reader.read(1e9, 8).nccl for one in found.ranks]))
 print(json.dumps([told, read]))
 """
 TORCHRUN = {
@@ -58,6 +60,8 @@ class Site:
 
     folder: Path
     hook: Path
+    nccl: list[object] = field(default_factory=list)  # of the ranks of the last look
+    _seen: tuple[list[list[str]], list[list[object]]] | None = None
 
     def variables(self, rank: dict[str, str], *, is_watched: bool = True) -> dict[str, str]:
         kept = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "LC_ALL": "C.UTF-8"}
@@ -76,7 +80,7 @@ class Site:
         looks: bool = False,
         until: str = "",
     ) -> "subprocess.CompletedProcess[str]":
-        """Run a program; with ``looks``, one that waits for a line afterwards, while the agent looks.
+        """Run a program; with ``looks``, one that waits for a line afterwards, while we look.
 
         ``until``: the program itself waits for a line, after this word is in its output.
         """
@@ -85,30 +89,53 @@ class Site:
         ran.unlink(missing_ok=True)
         waits = f"\nopen({str(ran)!r}, 'w').close()\ninput()\n"
         script.write_text(textwrap.dedent(code) + (waits if looks else ""))
-        words = [python, *flags, str(script)]
-        agent = f"PYTHONPATH={ROOT} {sys.executable} -c '{LOOK}'"
-        if until:
-            wait = f"until grep -qs {until} out; do sleep 0.05; done"
-            inner = f"({wait}; {agent} > look; echo) | {' '.join(words)} > out"
-        elif looks:
-            wait = f"until [ -e {ran} ]; do sleep 0.05; done"
-            inner = f"({wait}; {agent} > look; echo) | {' '.join(words)}"
-        else:
-            inner = " ".join(words)
+        out = self.folder / "out"
+        inner = " ".join([python, *flags, str(script), *([f"> {out}"] if until else [])])
         shell = f"mount -t tmpfs -o size=8m,mode=1777 tmpfs /dev/shm && {before} && {{ {inner}; }}"
-        return subprocess.run(
-            ["unshare", "--mount", "sh", "-c", shell],
+        command = ["unshare", "--mount", "sh", "-c", shell]
+        with subprocess.Popen(
+            command,
             cwd=self.folder,
             env=self.variables(rank, is_watched=is_watched),
-            capture_output=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=RUN_S_MAX,
-            check=False,
+        ) as job:
+            if looks or until:
+                is_there = (
+                    ran.exists if looks else lambda: out.exists() and until in out.read_text()
+                )
+                eventually(lambda: is_there() or job.poll() is not None, "the end of the steps")
+                self._look(Path(f"/proc/{job.pid}/root/dev/shm"))
+            stdout, stderr = job.communicate("\n", timeout=RUN_S_MAX)
+        return subprocess.CompletedProcess(command, job.returncode, stdout, stderr)
+
+    def _look(self, root: Path) -> None:
+        """Look as the agent does, while the rank lives, into the /dev/shm of its machine."""
+        watched = WatchedRanks(root)
+        found = watched.look()
+        progress = [rank.reader.read(1e9, 8) for rank in found.ranks]
+        self._seen = (
+            [
+                [job.name, job.user, job.launcher, job.slurm_job, str(job.job_id)]
+                for job in found.jobs
+            ],
+            [
+                [*_numbers_of(rank.identity), read.step_count, rank.job_name]
+                for rank, read in zip(found.ranks, progress, strict=True)
+            ],
         )
+        self.nccl = [read.nccl for read in progress]
+        watched.close()
 
     def look(self) -> tuple[list[list[str]], list[list[object]]]:
-        told = json.loads((self.folder / "look").read_text())
-        return told[0], told[1]
+        assert self._seen is not None
+        return self._seen
+
+
+def _numbers_of(identity: RankIdentity) -> list[object]:
+    return [identity.rank, identity.local_rank, identity.world_size, identity.attempt]
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +210,7 @@ def test_rank_of_another_launcher_tells_which_nccl_it_has_loaded(site: Site) -> 
         sys.executable, f"import ctypes; ctypes.CDLL({str(library)!r}); {TRAIN}", SRUN, looks=True
     )
 
-    assert json.loads((site.folder / "nccl").read_text()) == [["2.27.3"]]
+    assert site.nccl == [("2.27.3",)]
 
 
 @pytest.mark.safety
@@ -546,7 +573,6 @@ def test_scripts_own_rankmend_is_the_one_that_it_imports(site: Site) -> None:
 @pytest.mark.torch
 @needs_root
 def test_unchanged_script_under_torchrun_is_watched(site: Site) -> None:
-    pytest.importorskip("torch")
     shutil.rmtree(site.folder / "modules" / "torch")
     code = """
     import time, torch, torch.distributed as dist

@@ -1574,6 +1574,44 @@ _SIBLINGS: Final[tuple[tuple[str, Any, str | tuple[str, ...]], ...]] = (
         ],
         "step_20.pt",
     ),
+    (
+        "a higher step of before, set aside",
+        [
+            ("old_ckpt_5000.pt", state(step=5000)),
+            *((f"ckpt_{n}.pt", state(step=n)) for n in (100, 200)),
+        ],
+        "ckpt_200.pt",
+    ),
+    (
+        "what the save before is renamed to",
+        [("ckpt_old.pt", state(step=100)), ("ckpt.pt", state(step=200))],
+        "ckpt.pt",
+    ),
+    (
+        "only what the save before is renamed to is newer",
+        [("step_100.pt", state(step=100)), ("last_old.pt", state(step=200))],
+        "last_old.pt",
+    ),
+    (
+        "ranks without a word",
+        [(f"step{n}.{r}.pt", state(step=n)) for n in (10, 20) for r in range(4)],
+        "step20.0.pt",
+    ),
+    (
+        "ranks without a word, torn",
+        [(f"step{n}.{r}.pt", state(step=n)) for n in (10, 20) for r in range(4)][:6],
+        "step10.0.pt",
+    ),
+    (
+        "ranks without a word behind a dash",
+        [(f"ckpt-{n}-{r}.pth", state(step=n)) for n in (10, 20) for r in range(2)],
+        "ckpt-20-0.pth",
+    ),
+    (
+        "batches of an epoch that tell their steps",
+        [(f"ckpt_{e}_{b}.pt", state(step=2 * e + b)) for e in (1, 2) for b in range(2)],
+        "ckpt_2_1.pt",
+    ),
 )
 SIBLINGS: Final = tuple(
     Folder(name, "scripts, tried after the rules were written", tuple(files), truth)

@@ -15,7 +15,7 @@ from rankmend.clock import SystemClock
 from recovery.checkpoints.background import CheckpointWatch
 from recovery.checkpoints.deadline import Deadline
 from recovery.checkpoints.finder import CheckpointFinder
-from recovery.checkpoints.model import CheckpointFormat, Hindrance
+from recovery.checkpoints.model import CheckpointFormat, CheckpointSettings, Hindrance
 from recovery.checkpoints.pickle_stream import read_plain
 from recovery.checkpoints.reader import DefectError
 from tests.support.checkpoint_saves import (
@@ -204,12 +204,13 @@ def test_a_checkpoint_that_vanishes_in_mid_look_is_a_reason(
     assert "vanished" in gone.reason or "missing" in gone.reason
 
 
-def test_a_checkpoint_among_100_000_other_entries_is_found(tmp_path: Path) -> None:
-    for number in range(99_990):
+def test_a_checkpoint_among_as_many_other_entries_as_are_listed_is_found(tmp_path: Path) -> None:
+    for number in range(1_999):
         (tmp_path / f"events.{number}").touch()
     save_trainer(tmp_path, 10)
 
-    assert valid_names(find(tmp_path, validate_timeout_s=250.0)) == ["checkpoint-10"]
+    assert valid_names(find(tmp_path, entries_max=2_000)) == ["checkpoint-10"]
+    assert CheckpointSettings().entries_max == 100_000
 
 
 def test_a_file_with_read_errors_is_named_and_the_save_before_is_used(tmp_path: Path) -> None:

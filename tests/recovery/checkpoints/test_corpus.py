@@ -7,6 +7,7 @@ import pytest
 
 from recovery.checkpoints.finder import CheckpointFinder
 from tests.recovery.checkpoints.corpus import CORPUS, Folder
+from tests.recovery.checkpoints.corpus_layouts import LAYOUTS, REPORTED
 from tests.recovery.checkpoints.corpus_projects import PROJECTS
 
 pytestmark = pytest.mark.process
@@ -17,16 +18,22 @@ BEGIN_UNIX_S = 1_900_000_000.0
 def build(root: Path, folder: Folder) -> None:
     """Write the files, a minute apart."""
     for at, entry in enumerate(folder.files):
-        path = root / entry[0]
+        name, _arrow, target = entry[0].partition(" -> ")
+        path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(entry[1])
+        if target:
+            path.symlink_to(target)
+        else:
+            path.write_bytes(entry[1])
         age_s = entry[2] if len(entry) == 3 else 60.0 * (at + 1)
-        os.utime(path, (BEGIN_UNIX_S + age_s,) * 2)
-        if path.parent != root:
-            os.utime(path.parent, (BEGIN_UNIX_S + age_s,) * 2)
+        os.utime(path, (BEGIN_UNIX_S + age_s,) * 2, follow_symlinks=False)
+        for parent in path.parents[: len(path.relative_to(root).parts) - 1]:
+            os.utime(parent, (BEGIN_UNIX_S + age_s,) * 2)
 
 
-@pytest.mark.parametrize("folder", [*CORPUS, *PROJECTS], ids=lambda folder: folder.name)
+@pytest.mark.parametrize(
+    "folder", [*CORPUS, *PROJECTS, *LAYOUTS, *REPORTED], ids=lambda folder: folder.name
+)
 def test_a_restart_begins_from_what_a_person_would_choose(tmp_path: Path, folder: Folder) -> None:
     build(tmp_path, folder)
 
@@ -46,6 +53,6 @@ def test_a_restart_begins_from_what_a_person_would_choose(tmp_path: Path, folder
 
 def test_the_corpus_is_large_and_each_folder_has_a_name_and_a_source() -> None:
     assert len(CORPUS) >= 120
-    folders = [*CORPUS, *PROJECTS]
+    folders = [*CORPUS, *PROJECTS, *LAYOUTS, *REPORTED]
     assert len({folder.name for folder in folders}) == len(folders)
     assert all(folder.source for folder in folders)

@@ -1,5 +1,6 @@
 """Which candidates a folder holds, in which order, and why some are passed over."""
 
+import itertools
 import os
 import shutil
 import tempfile
@@ -18,6 +19,7 @@ from recovery.checkpoints.model import (
     CheckpointSettings,
     Hindrance,
 )
+from tests.support.checkpoint_contents import npz_file
 from tests.support.checkpoint_saves import (
     NOW,
     date,
@@ -36,8 +38,8 @@ pytestmark = pytest.mark.process
 
 
 def test_a_step_member_wins_over_the_name(tmp_path: Path) -> None:
-    save_npz(tmp_path / "epoch-3.npz", step=900)
     save_npz(tmp_path / "epoch-4.npz", step=100)
+    save_npz(tmp_path / "epoch-3.npz", step=900)
 
     steps = [verdict.candidate.step for verdict in find(tmp_path)]
 
@@ -124,6 +126,27 @@ def test_a_checkpoint_that_lies_too_deep_is_told_once_also_in_the_middle_of_a_ru
     assert finder.deeper == "2026-11-27/10-14-20/saved/step_20.npz"
     assert len(said) == 1
     assert "2026-11-27/10-14-20/saved/step_20.npz looks like one and lies too deep" in said[0]
+
+
+def test_of_models_and_optimizers_in_two_folders_the_models_are_told(tmp_path: Path) -> None:
+    for name in ("models", "optimizers"):
+        (tmp_path / name).mkdir()
+        save_npz(tmp_path / name / "step_20.npz")
+    finder = CheckpointFinder(tmp_path)
+
+    assert finder.find(0.0) == []
+    assert finder.deeper == "models/step_20.npz"
+
+
+@pytest.mark.parametrize(
+    "name", ["tmp-step_30.npz", "step_30_tmp.npz", "temp_step_30.npz", "step_30.npz.partial"]
+)
+def test_a_name_that_says_unfinished_is_no_checkpoint(tmp_path: Path, name: str) -> None:
+    save_npz(tmp_path / "step_20.npz")
+    save_npz(tmp_path / "temp_0.7_step_10.npz")  # a temperature
+    save_npz(tmp_path / "whole.npz").rename(tmp_path / name)
+
+    assert told(find(tmp_path)).keys() == {"step_20.npz", "temp_0.7_step_10.npz"}
 
 
 def test_nothing_deeper_is_told_beside_a_checkpoint(tmp_path: Path) -> None:
@@ -331,6 +354,38 @@ def test_a_folder_with_dcp_shards_and_a_marker_of_the_script_is_whole(tmp_path: 
 
     assert verdict.reason == "complete: marker COMMIT; 2 files checked, 1 only known to be there"
     assert verdict.candidate.format is CheckpointFormat.FOLDER
+
+
+def test_a_save_by_rank_says_what_each_rank_is_given(tmp_path: Path) -> None:
+    for step, rank in itertools.product((10, 20), (0, 1)):
+        (tmp_path / f"a_{step}.{rank}.npz").write_bytes(npz_file(step=step, w=[1.0]))
+
+    (found, *_older) = CheckpointFinder(tmp_path).find(0.0)
+
+    assert (found.is_valid, found.candidate.tag) == (True, "a_20.0.npz")
+    own = "{checkpoint_dir}/a_20.{rank}.npz is each rank's own"
+    assert found.reason.endswith(f"; with a_20.1.npz; {{checkpoint}} is rank 0's: {own}")
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("step_{step}_tp0_pp0.npz", "step_{step}_tp0_pp1.npz"),
+        ("{step}_mp_rank_00.npz", "{step}_mp_rank_01.npz"),
+    ],
+)
+def test_a_save_by_places_in_a_group_says_that_every_rank_is_given_its_first_file(
+    tmp_path: Path, names: tuple[str, str]
+) -> None:
+    for step, name in itertools.product((10, 20), names):
+        (tmp_path / name.format(step=step)).write_bytes(npz_file(step=step, w=[1.0]))
+
+    (found, *_older) = CheckpointFinder(tmp_path).find(0.0)
+
+    first, second = (name.format(step=20) for name in names)
+    assert (found.is_valid, found.candidate.tag) == (True, first)
+    assert f"; with {second}; {{checkpoint}} is {first} on every rank: " in found.reason
+    assert "find its own file in {checkpoint_dir} by {checkpoint_step}" in found.reason
 
 
 def test_the_configured_folder_can_be_the_checkpoint_itself(tmp_path: Path) -> None:

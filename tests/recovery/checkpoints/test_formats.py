@@ -18,6 +18,7 @@ from tests.support.checkpoint_saves import (
     find,
     make_safetensors,
     save_accelerate,
+    save_dcp,
     save_deepspeed,
     save_dlrover,
     save_megatron,
@@ -578,6 +579,51 @@ def test_a_save_that_lacks_a_file_in_one_of_its_folders_is_passed_over(
     verdicts = find(tmp_path)
     assert valid_names(verdicts) == ["global_step_10"]
     assert f"actor/{missing} is missing: the save before has one" in verdicts[0].reason
+
+
+def save_parts(root: Path, step: int) -> Path:
+    """OLMo's sharded saves: a folder for each of model, optimizer and trainer."""
+    path = root / f"step{step}"
+    for name in ("model", "optim", "train"):
+        for rank in range(2):
+            write(path / name / f"rank{rank}.pt", torch_file())
+    for file in (one for one in path.rglob("*") if one.is_file()):
+        os.utime(file, (1e9 + step, 1e9 + step))
+    return path
+
+
+def test_a_save_whose_optimizer_has_a_folder_of_its_own_is_whole_as_the_one_before(
+    tmp_path: Path,
+) -> None:
+    save_parts(tmp_path, 10)
+    newest = save_parts(tmp_path, 20)
+    assert valid_names(find(tmp_path)) == ["step20", "step10"]
+
+    (newest / "optim/rank1.pt").unlink()
+
+    verdicts = find(tmp_path)
+    assert valid_names(verdicts) == ["step10"]
+    assert "optim/rank1.pt is missing: the save before has one" in verdicts[0].reason
+
+
+def test_a_first_save_whose_optimizers_folder_is_empty_is_torn(tmp_path: Path) -> None:
+    path = save_parts(tmp_path, 10)
+    for file in (path / "optim").iterdir():
+        file.unlink()
+
+    assert told(find(tmp_path)) == {"step10": "optim/ holds no checkpoint file"}
+
+
+def test_shards_in_a_folder_of_a_save_need_their_marker(tmp_path: Path) -> None:
+    """OLMo-core: `model_and_optim/` is of DCP, `train/` has a file for each rank."""
+    path = tmp_path / "step10"
+    save_dcp(path / "model_and_optim")
+    write(path / "train/rank0.pt", torch_file())
+    assert valid_names(find(tmp_path)) == ["step10"]
+
+    (path / "model_and_optim/.metadata").unlink()
+
+    assert told(find(tmp_path)) == {"step10": "model_and_optim/: marker file .metadata is missing"}
 
 
 def test_what_came_into_an_older_save_later_is_no_part_of_a_save(tmp_path: Path) -> None:

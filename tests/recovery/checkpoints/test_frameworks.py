@@ -1,5 +1,6 @@
 """What the frameworks themselves write: recognised, its step read, and never trusted while torn."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -11,7 +12,7 @@ import pytest
 
 from recovery.checkpoints.model import CheckpointFormat
 from tests.support.checkpoint_saves import find
-from tests.support.framework_saves import require
+from tests.support.framework_saves import missing, require
 
 pytestmark = [pytest.mark.process, pytest.mark.torch]
 
@@ -61,31 +62,40 @@ PARALLEL = {"deepspeed", "megatron"}  # their libraries are from `make .venv/.pa
 ONE_WRITE = {"commit_success.txt"}  # a sentence, of which nobody reads more than that it is there
 
 
-@pytest.fixture(scope="module", params=WRITERS)
-def saved(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[str, Path]]:
-    """What the framework saved, once for all tests."""
-    name: str = request.param
-    libraries = (library.partition(".")[0] for library in WRITERS[name][0])
-    found_by = require(*libraries, is_parallel=name in PARALLEL)
-    folder = tmp_path_factory.mktemp(name)
+@pytest.fixture(scope="module")
+def saves(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, int]]]:
+    """What all frameworks that are there saved, by one process that imports once what they share."""
+    names = [name for name in WRITERS if not missing_of(name)]
+    folder = tmp_path_factory.mktemp("frameworks")
     environment = {
         **os.environ,
-        **found_by,
         "CUDA_VISIBLE_DEVICES": "",
+        "OMP_NUM_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",
     }
-    command = [sys.executable, "-m"]
-    if name in PARALLEL:
-        command += ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
-    command += ["tests.support.framework_saves", name, str(folder)]
-    done = subprocess.run(  # noqa: PLW1510 - its output is shown below
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280
-    )
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.framework_saves", ",".join([*names, ""]), str(folder)],
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=560, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    yield name, folder
+    yield folder, json.loads(done.stdout)
     shutil.rmtree(folder)
+
+
+def missing_of(name: str) -> list[str]:
+    libraries = (library.partition(".")[0] for library in WRITERS[name][0])
+    return missing(*libraries, is_parallel=name in PARALLEL)
+
+
+@pytest.fixture(params=WRITERS)
+def saved(request: pytest.FixtureRequest) -> tuple[str, Path]:
+    """What this framework saved."""
+    name: str = request.param
+    libraries = (library.partition(".")[0] for library in WRITERS[name][0])
+    require(*libraries, is_parallel=name in PARALLEL)
+    folder, codes = request.getfixturevalue("saves")
+    assert codes[name] == 0, (folder / f"{name}.log").read_text()[-3000:]
+    return name, folder / name
 
 
 def test_what_a_framework_saves_is_recognised_whole_and_in_order(saved: tuple[str, Path]) -> None:

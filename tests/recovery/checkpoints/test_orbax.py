@@ -20,6 +20,7 @@ from recovery.checkpoints.model import CheckpointSettings, CheckpointVerdict, Hi
 from recovery.checkpoints.ocdbt import FileRange, UnknownOcdbtError, read_entries
 from recovery.checkpoints.reader import DefectError
 from tests.support.checkpoint_saves import find
+from tests.support.eventually import DEADLINE_S
 from tests.support.framework_saves import require
 from tests.support.ocdbt_files import (
     MANIFEST_MAGIC,
@@ -214,7 +215,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         env={**os.environ, "JAX_PLATFORMS": "cpu"},
         check=True,
         capture_output=True,
-        timeout=280,
+        timeout=DEADLINE_S,
     )
     yield folder
     shutil.rmtree(folder)

@@ -1,5 +1,7 @@
 """Newest means newest: steps where they can be compared, times where they can't."""
 
+from dataclasses import replace
+
 import pytest
 
 from recovery.checkpoints.model import (
@@ -11,12 +13,12 @@ from recovery.checkpoints.model import (
 from recovery.checkpoints.order import (
     PlaceReason,
     evidence_of,
-    find_slots,
     mark_written,
     newest_first,
     passed_over,
     say_evidence,
 )
+from recovery.checkpoints.series import find_slots
 
 
 def saved(name: str, step: int | None, unix_s: float, *, is_step_exact: bool = False) -> Candidate:
@@ -85,6 +87,52 @@ def test_two_series_that_are_written_in_turn_are_no_runs_one_after_the_other() -
     ]
 
     assert names([*often, *kept])[0] == "step_300.pt"
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [
+        ("model_loss_0.912.pt", "model_loss_0.231.pt"),
+        ("acc_74.pth", "acc_71.pth"),
+        ("weights.08-0.41.pt", "weights.10-0.29.pt"),
+        ("ckpt_loss=9.1e-04.pt", "ckpt_loss=1.2e-05.pt"),
+        ("ant_ep_9_rew_55.2.pth", "ant_ep_10_rew_31.5.pth"),
+    ],
+)
+def test_the_value_of_a_metric_counts_nothing(tags: tuple[str, str]) -> None:
+    older, newer = tags
+
+    assert names([saved(older, None, 1), saved(newer, None, 2)]) == [newer, older]
+
+
+def test_a_series_whose_content_begins_anew_is_of_a_new_run() -> None:
+    folds = [saved(f"fold{at}.pt", 900, at, is_step_exact=True) for at in (0, 1)]
+    last = saved("fold2.pt", 300, 2, is_step_exact=True)
+
+    assert names([*folds, last])[0] == "fold2.pt"
+    assert evidence_of([*folds, last])["/c/fold1.pt"].reason is PlaceReason.EARLIER_RUN
+
+
+def test_a_version_of_which_all_is_younger_comes_before_higher_steps_of_the_one_before() -> None:
+    old = [saved(f"version_0/step={at}.ckpt", at, at, is_step_exact=True) for at in (300, 400)]
+    new = saved("version_1/step=100.ckpt", 100, 900, is_step_exact=True)
+
+    assert names([*old, new])[0] == "step=100.ckpt"
+    assert names([*old, replace(new, modified_unix_s=350)])[0] == "step=400.ckpt"
+
+
+def test_the_number_of_a_run_may_be_the_last_one_of_the_name() -> None:
+    old = [saved(f"ep{at}_run1.pt", at, at) for at in (4, 5)]
+    new = [saved(f"ep{at}_run2.pt", at, 90 + at) for at in (1, 2)]
+
+    assert names([*old, *new])[:2] == ["ep2_run2.pt", "ep1_run2.pt"]
+
+
+def test_final_with_a_higher_step_than_all_others_is_no_copy_and_ema_may_be_one() -> None:
+    series = [saved(f"iteration={at}.pt", at, at) for at in (400, 800)]
+
+    assert names([*series, saved("final_iteration=1000.pt", 1000, 1000)])[0].startswith("final")
+    assert names([*series, saved("ema_iteration=1000.pt", 1000, 1000)])[0] == "iteration=800.pt"
 
 
 def test_a_copy_that_is_younger_than_its_successor_does_not_move_behind_it() -> None:

@@ -1,5 +1,7 @@
 """Which files are one save, and what a save lacks."""
 
+from dataclasses import replace
+
 import pytest
 
 from recovery.checkpoints.model import Candidate, CheckpointFormat, Holds, Shape
@@ -35,6 +37,43 @@ def test_a_save_that_lacks_the_file_of_a_rank_is_torn(missing: int) -> None:
 
     assert save.defect is not None
     assert f"rank {missing}" in save.defect
+
+
+def told(name: str, step: int | None) -> Candidate:
+    return replace(saved(name), step=step, is_step_exact=step is not None)
+
+
+def test_a_last_number_without_a_word_is_a_rank_where_the_contents_tell_one_step() -> None:
+    names = [told(f"step{step}.{rank}.pt", step) for step in (10, 20) for rank in range(3)]
+
+    whole, torn = gather(names[:-1])
+    (first,) = gather(names[:3], world_size=3)
+
+    assert (whole.main.tag, len(whole.others), whole.defect) == ("step10.0.pt", 2, None)
+    assert (torn.main.tag, len(torn.others)) == ("step20.0.pt", 1)
+    assert torn.defect is not None
+    assert (first.main.tag, len(first.others), first.has_ranks) == ("step10.0.pt", 2, True)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        (10, 10, 20, None),  # one does not tell it
+        (10, 15, 20, 25),  # batches of an epoch
+        (10, 10, 10, 10),  # copies of one state
+        (None, None, None, None),
+    ],
+)
+def test_a_last_number_without_a_word_is_no_rank_elsewhere(steps: tuple[int | None, ...]) -> None:
+    names = ("ckpt_1_0.pt", "ckpt_1_1.pt", "ckpt_2_0.pt", "ckpt_2_1.pt")
+
+    assert gather(list(map(told, names, steps)), world_size=2) == []
+
+
+def test_of_a_first_save_there_are_as_many_as_the_job_has_ranks() -> None:
+    names = [told(f"step10_{rank}.pt", 10) for rank in range(3)]
+
+    assert gather(names, world_size=2) == []
 
 
 @pytest.mark.parametrize("world_size", [0, 2])
@@ -76,6 +115,23 @@ def test_a_number_of_parts_in_the_name_says_what_the_first_save_lacks() -> None:
     assert save.defect == "the file of part 2 of 3 is missing"
 
 
+def test_an_average_with_an_optimizer_is_whole_without_a_model_beside_it() -> None:
+    names = ["ema_step_10.pt", "ema_step_20.pt"]
+    assert [save.defect for save in gather([saved(name) for name in names])] == [None, None]
+
+    weights = [saved(name, holds=Holds.MODEL) for name in names]
+    assert gather(weights)[1].defect == "no model lies beside ema_step_20.pt"
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("G_XtoY.pkl", "G_YtoX.pkl"), ("policy_9.pt", "value_9.pt")]
+)
+def test_models_that_are_trained_together_are_one_save(first: str, second: str) -> None:
+    saves = by_main([second, first])
+
+    assert [other.tag for other in saves[first].others] == [second]
+
+
 def test_rounds_are_no_ranks() -> None:
     assert by_main(["model_r1.pt", "model_r2.pt", "model_r3.pt"]) == {}
 
@@ -88,6 +144,7 @@ def test_rounds_are_no_ranks() -> None:
         ("ckpt-3of8.pt", Piece("ckpt-#.pt", 3, 8)),
         ("model-00001-of-00002.pt", Piece("model-#.pt", 1, 2)),
         ("optim_world_size_8_rank_3.pt", Piece("optim__#.pt", 3, 8, is_rank=True)),
+        ("c_9-part-0-shard1.pt", Piece("c_9-#-#.pt", 0, None, more="shard1")),
         ("deer3.pt", Piece("deer3.pt")),
         ("rank.pt", Piece("rank.pt")),
     ],

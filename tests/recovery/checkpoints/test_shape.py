@@ -32,6 +32,13 @@ MODEL = weights()
         ({"loss": [0.1, 0.2], "epoch": 3}, Holds.VALUES),
         (Tensor((100, 10)), Holds.VALUES),
         ([Tensor((100, 10))], Holds.VALUES),
+        ({"features": Tensor((500, 16)), "labels": Tensor((500,))}, Holds.VALUES),
+        ({"x": Tensor((9, 4)), "edge_index": Tensor((2, 40)), "y": Tensor((3,))}, Holds.VALUES),
+        ({"mu": Tensor((64,)), "sigma": Tensor((64, 64))}, Holds.VALUES),
+        ({"params": MODEL, "state": {"mu": MODEL, "nu": MODEL}}, Holds.STATE),
+        ({"W1": Tensor((16, 8)), "b1": Tensor((8,))}, Holds.MODEL),
+        ({"model": Tensor((3,))}, Holds.MODEL),
+        ({"layer": {"weight": Tensor((3,))}}, Holds.MODEL),
     ],
 )
 def test_content_tells_what_it_holds(content: Any, holds: Holds) -> None:
@@ -71,6 +78,8 @@ def test_a_step_is_read_where_frameworks_put_it(
         (("w", "b", "step"), Holds.MODEL),
         (("w", "opt/w", "step"), Holds.STATE),
         (("w", "m_w", "v_w"), Holds.STATE),
+        (("params/w", "state/mu/w", "state/nu/w"), Holds.STATE),
+        (("mu", "sigma"), Holds.VALUES),  # of a distribution
         (("loss",), Holds.VALUES),
         (("opt_w", "opt_b"), Holds.OPTIMIZER),
     ],

@@ -13,6 +13,8 @@ from recovery.cluster.incoming_alerts import IncomingAlert
 
 NOW = 1_800_000_000.0
 FLEET = [f"n{number}" for number in range(40)]
+CHASSIS = FleetPart(SharedKind.CHASSIS, "1821325191344")
+CLIQUE = FleetPart(SharedKind.NVLINK_DOMAIN, "5f1c9a3e-77b0-4d0c-9f2e-e4a1d2c3b4a5.1")
 RACK, FEED = FleetPart(SharedKind.RACK, "r1"), FleetPart(SharedKind.POWER_FEED, "f1")
 
 
@@ -42,7 +44,7 @@ def parts_of(below: dict[FleetPart, list[str]]) -> FleetParts:
 
 
 def doubted(alerts: tuple[ActiveAlert, ...], parts: FleetParts = NO_PARTS) -> list[str]:
-    found = find_doubtful(alerts, {"job-1": FLEET[:20]}, len(FLEET), 10.0, parts)
+    found = find_doubtful(alerts, {"job-1": FLEET[:20]}, len(FLEET), 10.0, parts).of("job-1")
     return sorted(one.node for one in alerts if one.target.key in found)
 
 
@@ -51,8 +53,8 @@ def test_rule_that_accuses_every_node_is_doubted_with_what_it_accuses() -> None:
 
     found = find_doubtful(alerts, {}, len(FLEET), 10.0, NO_PARTS)
 
-    assert len(found) == len(FLEET)
-    assert set(found.values()) == {"RankmendGpuLost accuses 40 of 40 nodes within 10 minutes"}
+    assert len(found.by_all) == len(FLEET)
+    assert found.reasons == {"RankmendGpuLost accuses 40 of 40 nodes within 10 minutes"}
 
 
 @pytest.mark.parametrize(
@@ -75,7 +77,20 @@ def test_both_nodes_of_a_small_job_are_doubted_and_one_of_them_is_not() -> None:
 
     for alerts, count in ((both, 2), (one, 0)):
         found = find_doubtful(alerts, {"job-1": ["n1", "n2"]}, len(FLEET), 10.0, NO_PARTS)
-        assert len(found) == count
+        assert (len(found.of("job-1")), len(found.of("job-2"))) == (count, 0)
+
+
+def test_a_job_that_claims_to_run_on_broken_nodes_makes_nobody_else_doubt_their_alerts() -> None:
+    """Which nodes a job has is its launchers' word: a stranger's job "on" two lost nodes must not keep others there."""
+    jobs = {"job-of-alice": FLEET[:30], "job-of-mallory": ["n1", "n2"]}
+    alerts = alerts_about(["n1", "n2"])
+
+    found = find_doubtful(alerts, jobs, len(FLEET), 10.0, NO_PARTS)
+
+    assert found.of("job-of-alice") == {}
+    assert set(found.of("job-of-mallory").values()) == {
+        "RankmendGpuLost accuses 2 of 2 nodes of one job within 10 minutes"
+    }
 
 
 def test_nodes_of_one_rack_or_feed_have_one_cause() -> None:
@@ -86,6 +101,25 @@ def test_nodes_of_one_rack_or_feed_have_one_cause() -> None:
     assert count_causes(FLEET[:22], rack) == 3
     assert count_causes(FLEET[:3], NO_PARTS) == 3
     assert doubted(alerts_about(FLEET[:20]), rack) == []
+
+
+@pytest.mark.parametrize("part", [CHASSIS, CLIQUE], ids=str)
+def test_nodes_of_one_chassis_or_clique_have_one_cause(part: FleetPart) -> None:
+    other = replace(part, name="another")
+    parts = parts_of({part: FLEET[:18], other: FLEET[18:22]})
+
+    assert count_causes(FLEET[:18], parts) == 1
+    assert count_causes(FLEET[16:20], parts) == 2
+    assert count_causes(FLEET[18:24], parts) == 3, "two nodes are in neither"
+    assert doubted(alerts_about(FLEET[:18]), parts) == []
+    assert doubted(alerts_about(FLEET[18:26]), parts) == sorted(FLEET[18:26])
+
+
+def test_one_more_alert_long_after_a_flood_makes_the_flood_no_truer() -> None:
+    book = alerts_about(FLEET[:30])
+    later = [replace(one, started_unix_s=NOW + 10 * WINDOW_S) for one in alerts_about(FLEET[39:])]
+
+    assert doubted((*book, *later)) == sorted(FLEET[:30])
 
 
 @pytest.mark.parametrize(

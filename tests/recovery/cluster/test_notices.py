@@ -263,3 +263,14 @@ def test_a_hang_is_told_with_its_culprits_while_its_incident_is_open() -> None:
     (notice,) = told(running(Ledger(incident=nobody)))
     assert "no rank is blamed" in notice.summary
     assert told(running(Ledger())) == ()
+
+
+def test_a_job_whose_launchers_are_refused_is_orphaned_and_says_what_to_do() -> None:
+    (job,) = running(Ledger())
+
+    (notice,) = told([replace(job, orphaned="1 launcher is refused (n1): token 0a1b2c3d ended")])
+
+    assert notice.kind is NoticeKind.JOB_ORPHANED
+    assert notice.severity is Severity.CRITICAL
+    assert notice.summary.endswith("is orphaned: 1 launcher is refused (n1): token 0a1b2c3d ended")
+    assert notice.command == "rankmend status train"

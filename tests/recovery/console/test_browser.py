@@ -143,6 +143,36 @@ def test_the_map_of_ranks_names_the_slow_and_the_standing_rank(visit: Visit, sta
     assert visit.page.inner_text("#heat output").startswith("Rank 77 on r1-n10, training")
 
 
+def test_the_clock_of_an_open_incident_runs_between_two_answers(visit: Visit, stage: Stage) -> None:
+    visit.sign_in(stage.token("reader"))
+    visit.go(f"/incidents/{stage.admin.plans()[0].incident_id}")
+    visit.page.wait_for_selector(".loss.open [data-age-s]")
+    visit.context.set_offline(True)  # no answer renews it
+    seen = visit.page.inner_text(".loss.open [data-age-s]")
+
+    eventually(
+        lambda: visit.page.inner_text(".loss.open [data-age-s]") != seen, "the clock has gone on"
+    )
+
+    assert visit.page.inner_text(".loss").startswith("Down ")
+    assert "16 ranks idle" in visit.page.inner_text(".loss")
+
+
+def test_rows_of_a_narrow_window_are_as_high_as_two_lines_of_text(
+    browser: Any, stage: Stage
+) -> None:
+    with Visit(browser, stage.up.url, viewport={"width": 390, "height": 850}) as visit:
+        visit.sign_in(stage.token("reader"))
+        visit.go("/jobs")
+        visit.page.wait_for_selector("tbody tr")
+
+        heights = visit.page.evaluate(
+            "[...document.querySelectorAll('tbody tr')].map((row) => row.offsetHeight)"
+        )
+
+    assert max(heights) < 70
+
+
 def test_the_keyboard_alone_leads_from_the_door_to_a_node(visit: Visit, stage: Stage) -> None:
     keys = visit.page.keyboard
     visit.go("/")

@@ -1,5 +1,7 @@
 """What the fleet's page says of each node."""
 
+from dataclasses import dataclass
+
 import pytest
 
 from recovery.api import wire
@@ -9,6 +11,12 @@ from recovery.service.discovery import rack_finder
 
 NOW_UNIX_S = 1000.0
 NO_RACKS = Discovery()
+
+
+@dataclass(frozen=True)
+class FleetJob:
+    name: str = "train"
+    state: str = "running"
 
 
 def node_of(name: str, **changes: object) -> wire.NodeView:
@@ -25,15 +33,37 @@ def fleet_of(
     windows: tuple[wire.WindowView, ...] = (),
     known: tuple[str, ...] = (),
     discovery: Discovery = NO_RACKS,
+    job: FleetJob = FleetJob(),
 ) -> Fleet:
     cluster = wire.Cluster([], list(held), list(windows), [])
-    return view_fleet(nodes, known, cluster, {"j1": "train"}, rack_finder(discovery), NOW_UNIX_S)
+    return view_fleet(nodes, known, cluster, {"j1": job}, rack_finder(discovery), NOW_UNIX_S)
 
 
 def test_a_node_with_ranks_trains_and_one_without_is_a_spare() -> None:
     fleet = fleet_of(node_of("a"), node_of("b", ranks=[]), known=("c",))
 
     assert [row.state for row in fleet.nodes] == [NodeUse.TRAINING, NodeUse.SPARE, NodeUse.IDLE]
+
+
+@pytest.mark.parametrize(
+    ("states", "use"),
+    [
+        (["training"], NodeUse.TRAINING),
+        (["training", "hung"], NodeUse.WAITING),
+        (["starting"], NodeUse.WAITING),
+        (["ended"], NodeUse.IDLE),
+    ],
+)
+def test_a_node_that_a_watched_job_uses_is_not_idle(states: list[str], use: NodeUse) -> None:
+    jobs = [
+        wire.WatchedView("j", "torch", "ann", "torchrun", "", "", 1, 2, 2, ["a"], 5, 0.1, state, 1.0, "")
+        for state in states
+    ]  # fmt: skip
+    cluster = wire.Cluster([], [], [], [])
+
+    fleet = view_fleet([], ["a"], cluster, {}, rack_finder(NO_RACKS), NOW_UNIX_S, jobs)
+
+    assert [row.state for row in fleet.nodes] == [use]
 
 
 def test_a_node_has_the_leaf_nvlink_domain_and_block_that_one_of_its_jobs_tells() -> None:
@@ -49,7 +79,7 @@ def test_a_node_that_is_not_heard_is_never_shown_as_good(age_s: float | None) ->
     (row,) = fleet_of(node_of("a", heard_age_s=age_s)).nodes
 
     assert row.state is NodeUse.SILENT
-    assert "heard" in row.why
+    assert "report" in row.why
 
 
 def test_a_drain_says_by_whom_and_why() -> None:

@@ -8,6 +8,7 @@ from recovery.journal.attempt_records import Milestone, StepsSeen
 from recovery.journal.cluster_records import (
     CLUSTER_KINDS,
     Acknowledged,
+    BlameConfirmed,
     BlameTakenBack,
     CauseTold,
     Hold,
@@ -40,6 +41,7 @@ SAID: dict[Record, str] = {
     NodeErrorNoted("n1", "j", "j-1", ChargeKind.PROGRAM, "exception:KeyError", "a.py:1", True): (
         "j-1 counts nothing against n1: KeyError, from one job"
     ),
+    BlameConfirmed("n1", "j", ("j-1",)): "n1 has had job j, by its agent: j-1 counts",
     BlameTakenBack("j", ("j-1",), ("n1",), ("n1",), "the program itself fails"): (
         "taken back from n1: what j-1 counted: the program itself fails; n1 may be used again"
     ),
@@ -70,7 +72,7 @@ SAID: dict[Record, str] = {
         "observe mode: would switch off the power of n1: lost"
     ),
     CauseTold("j-1", 0.0, "j", "train", "n1", "critical", "a rank failed", gpus_idle=8): (
-        "j-1 (critical; train, n1): a rank failed; 8 GPUs idle"
+        "j-1 (critical; train, n1): a rank failed; 8 ranks idle"
     ),
     CauseTold("j-1", 0.0, "j", "train", "", "info", "a rank failed", is_over=True, end="trains"): (
         "over: j-1 (info; train): a rank failed; trains"

@@ -16,13 +16,13 @@ from yarl import URL
 from rankmend.clock import SystemClock
 from recovery.api import wire
 from recovery.console.acts import EVERYTHING, AskedAct, MayAct, command_of
-from recovery.console.incident import IncidentPage, Next, PhaseBar, check_command
+from recovery.console.incident import IncidentPage, Next, PhaseBar, check_command, loss_of
 from recovery.console.live import STREAMS_OF_VIEWER_MAX, is_due
 from recovery.console.pages import read_act
 from recovery.console.rendering import render
 from recovery.console.shared_reads import SharedReads
 from recovery.console.site import HEADERS, PART_HEADER, ConsoleSite
-from recovery.console.source import JobRecords, PageError, PastJob, Viewer
+from recovery.console.source import JobRecords, PageError, PastJob, RankTail, Viewer
 from recovery.goodput.job_time import JobTime
 from recovery.journal.cluster_records import CauseTold
 from recovery.journal.records import Entry
@@ -116,6 +116,9 @@ class MemorySource:
         return JobRecords(JOB, self.name, ())
 
     async def readings(self, viewer: Viewer, incident: str) -> Sequence[NodeReading]:
+        return ()
+
+    async def tails(self, viewer: Viewer, incident: str) -> Sequence[RankTail]:
         return ()
 
     async def cluster_records(self, viewer: Viewer) -> Sequence[Entry]:
@@ -561,13 +564,15 @@ def test_a_token_is_offered_what_it_may_do_and_no_more(reach: MayAct, offered: s
 def test_a_phase_without_a_time_says_whether_it_was_reached(outcome: str, said: str) -> None:
     """The template alone: `view_page` makes the rest from a journal."""
     bar = PhaseBar("fence", "Fence", None, 0.0, 0.0)
-    page = IncidentPage(None, (bar,), (), (), "nobody", outcome == "opened", Next("Wait."))  # type: ignore[arg-type]
     (incident,) = asyncio.run(MemorySource().incidents(VIEWER))
     incident = msgspec.structs.replace(incident, outcome=outcome)
+    page = IncidentPage(
+        incident, loss_of(incident), (bar,), (), (), "nobody", outcome == "opened", Next("Wait.")
+    )
     text = render(
         "incident.html.j2", root="..", page=page, incident=incident, story=[], opened=0.0, plan=None, node=None,
-        readings=(),
-        may=MayAct(), check=check_command, is_controller=True,
+        readings=(), tails=(),
+        may=MayAct(), check=check_command, is_controller=True, now_unix_s=2.0,
     )  # fmt: skip
 
     assert said in text

@@ -68,10 +68,16 @@ def test_plan_of_source_ports_halves_the_fullest_link_and_raises_throughput(
     assert not plan.single_path
     assert plan.worst_after == 1
     assert plan.worst_before >= 2, "16 flows without a collision: one chance in 10,000"
-    assert sum(report.paths.after_bytes_per_s) >= 1.1 * sum(report.paths.before_bytes_per_s)
     for shared in plan.collisions:
         assert len(shared.flows) > 1
         assert shared.idle
+    # How many flows collide is chance, so only theirs are compared: two or more had one link's rate.
+    nodes = report.network.nodes
+    collided = {flow for shared in plan.collisions for flow in shared.flows}
+    at = [i for i, node in enumerate(nodes) if f"{node} -> {nodes[(i + 8) % 16]}" in collided]
+    assert len(at) == len(collided)
+    before, after = report.paths.before_bytes_per_s, report.paths.after_bytes_per_s
+    assert sum(after[i] for i in at) > sum(before[i] for i in at)
 
 
 RECEIVER = """

@@ -27,4 +27,4 @@ def test_long_times_and_many_gpu_hours_have_no_exponent() -> None:
     assert in_words(86400.0 * 1234) == "1,230 d"
     assert in_words(0.0826) == "0.0826 s"
     assert gpu_hours(3600.0 * 1_234_567) == "1,234,567"
-    assert gpu_hours(45.25) == "0.01257"
+    assert gpu_hours(45.25) == "0.0126"

@@ -519,6 +519,44 @@ def test_silent_nodes_that_are_a_majority_are_never_called_gone_by_the_lease() -
     assert "confirm-gone" in after.control.waits
 
 
+def judge_uneven(settings: JobSettings, sizes: tuple[int, ...]) -> Adopted | Waits | None:
+    """Judge an attempt of three nodes with 1, 2 and 3 ranks, of which two report ``sizes``."""
+    spans = {"a": (0, (0,)), "b": (1, (1, 2))}
+    peers = tuple(Peer(name, f"{name}-1", Endpoint(name, 7000)) for name in "abc")
+    voices = {}
+    for name, (group, ranks) in spans.items():
+        launcher = Follower(name)
+        launcher.epoch, launcher.controller_id, launcher.attempt = 7, "c-1", 5
+        claim = Claim(
+            100.0, 5, ranks, 6, group, 3, 0, None, Endpoint("a", 1), peers, group_sizes=sizes
+        )
+        voices[name] = Voice(replace(launcher.report(), claim=claim), 99.0)
+    return judge(Ledger(), settings, voices, 100.0, 0.0)
+
+
+def test_an_attempt_of_unequal_nodes_is_adopted_as_its_launchers_claim_it() -> None:
+    settings = replace(SETTINGS, nodes_min=3, nodes_max=3)
+
+    judged = judge_uneven(settings, (1, 2, 3))
+
+    assert isinstance(judged, Adopted)
+    assert [(place.node, place.ranks) for place in judged.placement] == [
+        ("a", (0,)),
+        ("b", (1, 2)),
+        ("c", (3, 4, 5)),
+    ]
+    assert [(one.node, one.slots) for one in judged.nodes if one.node == "c"] == [("c", 3)]
+
+
+@pytest.mark.parametrize("sizes", [(), (2, 2, 2), (1, 2), (1, 2, 4), (1, 2, 3, 0)])
+def test_an_attempt_whose_claims_contradict_themselves_is_not_adopted(
+    sizes: tuple[int, ...],
+) -> None:
+    settings = replace(SETTINGS, nodes_min=3, nodes_max=3)
+
+    assert isinstance(judge_uneven(settings, sizes), Waits)
+
+
 def judge_large(
     *, count: int, heard: int, gone: int, spares: int = 0, has_peers: bool = True
 ) -> Adopted | Waits | None:

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from detectors.finding import Blame
+from detectors.finding import Blame, SymptomKind
 from rankmend.errors import JournalError
 from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVerdict
 from recovery.job.attempt_health import spent_pause_s
@@ -30,6 +30,8 @@ from recovery.journal.limits import PlanStep
 from recovery.journal.saved_budgets import encode_budgets
 from recovery.messages.exchange import (
     Collected,
+    RankError,
+    RankExit,
     Report,
     Restore,
     Stop,
@@ -305,6 +307,35 @@ def test_a_failure_while_verifying_is_another_try_of_the_same_incident(training:
     assert len(training.records(IncidentOpened)) == 1
     assert len(training.records(TryFailed)) == 1
     assert training.control.ledger.incident is None
+
+
+OUTAGE = "HTTPSConnectionPool(host='tracker', port=443): Max retries exceeded with url: /api/log"
+
+
+def test_each_restart_after_an_outage_waits_longer_and_it_is_no_failure_repeated(
+    training: Bench,
+) -> None:
+    error = RankError("ConnectionError", OUTAGE, f"requests.ConnectionError: {OUTAGE}")
+    waited_s = []
+    for number in range(2, 8):
+        training.step(10, 10)
+        ended = RankExit(0.1, 1, None, False, False, error, ())
+        training.ranks[0] = replace(training.ranks[0], process_state="", exit=ended)
+        training.tell()
+        training.tell(after_s=1.0)
+        training.empty()
+        began_s = training.clock.time_s
+        while training.orders[-1].attempt != number:
+            training.tell(after_s=0.5)
+            assert training.control.outcome is None
+        waited_s.append(round(training.clock.time_s - began_s))
+        training.run_attempt(number)
+        training.step(9, 1)
+
+    symptoms = {one.failure.finding.symptom.kind for one in training.records(IncidentOpened)}
+    assert symptoms == {SymptomKind.SERVICE}
+    assert len(training.records(IncidentOpened)) == 6
+    assert waited_s == [0, 1, 2, 4, 8, 16]
 
 
 @pytest.mark.parametrize(("signal", "restarts"), [(11, 3), (9, 20)])

@@ -1,6 +1,7 @@
 """docs/internals/hazards.md against the tests that it names, and those of its hazards that are shown nowhere else."""
 
 import re
+from signal import SIGSEGV
 
 from recovery.cluster.cluster_limits import ClusterPolicy, Quarantine
 from recovery.job.observation import Observation
@@ -56,7 +57,7 @@ def test_every_node_is_told_the_same_count_of_restarts_also_one_that_was_not_the
     bench = make_training()
 
     for _death in range(2):  # the second one in a row that blames b moves the job to c
-        bench.kill("b")
+        bench.kill("b", SIGSEGV)
         bench.beat(5.0)
 
     assert bench.placed == ["a", "c"]

@@ -57,7 +57,7 @@ def test_a_share_that_nobody_has_read_yet_keeps_it_from_being_valid() -> None:
 
     assert not joined.is_valid
     assert joined.hindrance is Hindrance.UNREAD
-    assert joined.reason == "b: not heard of its share yet"
+    assert joined.reason == "b: no report of its share yet"
     assert needs_another_look([joined])
 
 

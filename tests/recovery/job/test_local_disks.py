@@ -75,7 +75,7 @@ def test_a_node_that_has_not_answered_is_waited_for() -> None:
     joined = join({"a": A})
 
     assert joined.hindrance is Hindrance.UNREAD
-    assert joined.reason == "b, where rank 2 is to run, has not told of its parts yet"
+    assert joined.reason == "b, where rank 2 is to run, has not reported its parts yet"
 
 
 def test_the_newest_step_that_all_have_is_chosen() -> None:

@@ -375,17 +375,28 @@ def test_a_multiple_that_no_number_of_nodes_gives_is_refused() -> None:
         JobSettings("j", "n", "0", nodes_min=1, nodes_max=2, slots=6, shrink_multiple=8)
 
 
-def test_parallel_sizes_have_to_fit_each_size_that_the_job_can_have() -> None:
+def test_a_job_has_only_the_sizes_that_its_parallel_sizes_fit() -> None:
     layout = parse_parallel("tp=2,pp=2")
     nodes = JobSettings(
         "j", "n", "0", nodes_min=1, nodes_max=3, slots=4, shrink_multiple=4, layout=layout
     )
 
     assert nodes.sizes == (3, 2, 1)
+    assert replace(nodes, slots=2, shrink_multiple=1).sizes == (2,)
+    with pytest.raises(ConfigError, match="they make 20 ranks, and there are 12"):
+        replace(nodes, layout=replace(layout, dp=5))
     with pytest.raises(ConfigError, match="6 ranks are not a multiple of 4"):
-        replace(nodes, slots=2, shrink_multiple=2)
-    with pytest.raises(ConfigError, match="they make 12 ranks, and there are 8"):
-        replace(nodes, layout=replace(layout, dp=3))
+        replace(nodes, nodes_min=3, slots=2, shrink_multiple=0)
+
+
+def test_spares_are_nodes_that_a_job_of_a_range_never_trains_on() -> None:
+    settings = JobSettings(
+        "j", "n", "0", nodes_min=2, nodes_max=6, slots=1, shrink_multiple=1, spares=2
+    )
+
+    assert settings.sizes == (4, 3, 2)
+    with pytest.raises(ConfigError, match="spares is 5"):
+        replace(settings, spares=5)
 
 
 def test_the_finder_is_the_lowest_group_rank_that_was_not_asked() -> None:

@@ -61,7 +61,7 @@ def test_a_kill_whose_sender_nobody_knows_counts_nothing_and_why_says_so() -> No
     opened = bench.records(IncidentOpened)[0]
     story = view_story(bench.journal.entries, "j", "n", opened.incident_id)  # type: ignore[attr-defined]
     said = [line for line in story.lines if line.kind == "nodes_charged"]  # type: ignore[union-attr]
-    assert [line.text for line in said] == ["counts nothing against b"]
+    assert [line.text for line in said] == ["the incident counts nothing against b"]
     assert said[0].details[0].startswith("b: counts nothing: nobody knows who sent the signal")
 
 
@@ -97,6 +97,28 @@ def test_a_crash_counts_where_the_kernel_names_a_devices_library(
     bench.beat(5.0)
 
     assert charged(bench) == [("b", kind, counts)]
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("CUDA error: uncorrectable ECC error encountered", ChargeKind.DEVICE),
+        ("Failed to initialize NVML: Driver/library version mismatch", ChargeKind.DEVICE),
+        ("NVRM: Xid (PCI:0000:44:00): 79, GPU has fallen off the bus", ChargeKind.DEVICE),
+        ("No CUDA GPUs are available", ChargeKind.GPU_PROGRAM),
+        ("CUDA error: CUDA-capable device(s) is/are busy or unavailable", ChargeKind.GPU_PROGRAM),
+        ("CUDA error: unknown error", ChargeKind.GPU_PROGRAM),
+    ],
+)
+def test_only_a_devices_own_word_counts_as_the_devices(said: str, kind: ChargeKind) -> None:
+    symptom = Symptom(SymptomKind.DEVICE, f"RuntimeError:{said}")
+    finding = replace(FINDING, node="n1", ranks=(0,), symptom=symptom, summary=f"rank 0: {said}")
+    known = ledger(finding, placement=PLACEMENT)
+    failure = known.incident.last_failure  # type: ignore[union-attr]
+
+    found = charges_of("i", failure, JOB, known, {})
+
+    assert [one.kind for one in found] == [kind]
 
 
 def test_a_node_that_the_job_leaves_because_a_person_drained_it_is_not_charged() -> None:

@@ -1,6 +1,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from signal import SIGSEGV
 
 import pytest
 from hypothesis import given
@@ -96,6 +97,60 @@ def test_with_fewer_than_all_the_first_attempt_waits_for_a_while() -> None:
     assert bench.placed == ["a", "b"]
 
 
+ELASTIC = replace(SETTINGS, nodes_min=1, shrink_multiple=1)  # --nnodes 1:3
+
+
+def test_a_range_of_nodes_trains_on_all_that_join() -> None:
+    bench = Bench(ELASTIC)
+    bench.beat(1.0)
+
+    assert bench.placed == ["a", "b", "c"]
+    assert bench.nodes["a"].orders[-1].spare_count == 0
+
+
+def test_the_last_call_begins_when_the_minimum_is_there() -> None:
+    bench = Bench(replace(ELASTIC, nodes_min=2), names="abc")
+    bench.nodes["b"].is_silent = bench.nodes["c"].is_silent = True
+    bench.beat(POLICY.join_wait_s + 5.0)
+    bench.nodes["b"].is_silent = False
+    bench.beat(POLICY.join_wait_s - 2.0)
+    assert bench.records(AttemptStarted) == []
+
+    bench.beat(4.0)
+    assert bench.placed == ["a", "b"]
+
+
+def test_a_node_that_joins_later_is_used_at_the_next_restart() -> None:
+    bench = Bench(ELASTIC)
+    bench.nodes["c"].is_silent = True
+    bench.beat(POLICY.join_wait_s + 1.0)
+    assert bench.placed == ["a", "b"]
+    bench.nodes["c"].is_silent = False
+    for step in (1, 2, 3, 4):
+        bench.beat(1.0, step)
+    assert len(bench.records(AttemptStarted)) == 1, "it restarts nothing"
+
+    bench.kill("a")
+    bench.beat(10.0)
+
+    assert bench.placed == ["a", "b", "c"]
+
+
+def test_spares_of_a_range_wait_until_a_node_is_lost() -> None:
+    bench = Bench(replace(ELASTIC, nodes_min=1, spares=1))
+    bench.beat(1.0)
+    assert bench.placed == ["a", "b"]
+    assert [bench.nodes[name].orders[-1].spare_count for name in "abc"] == [1, 1, 1]
+    for step in (1, 2, 3, 4):
+        bench.beat(1.0, step)
+
+    bench.control.handle_report(last_word(bench.nodes["a"]))
+    bench.nodes["a"].is_silent = True
+    bench.beat(10.0)
+
+    assert bench.placed == ["c", "b"]
+
+
 def test_orders_name_ranks_peers_and_the_place_to_meet_and_spares_run_nothing(
     training: Bench,
 ) -> None:
@@ -111,8 +166,53 @@ def test_orders_name_ranks_peers_and_the_place_to_meet_and_spares_run_nothing(
     )  # fmt: skip
 
 
-def test_a_node_with_too_few_slots_gets_no_ranks() -> None:
-    bench = Bench(replace(SETTINGS, slots=2))
+def test_nodes_have_as_many_ranks_as_their_own_launchers_say() -> None:
+    bench = Bench(replace(ELASTIC, nodes_min=2), names="abc")
+    for name, slots in (("a", 1), ("b", 2), ("c", 3)):
+        bench.nodes[name].slots = slots
+    bench.beat(1.0)
+
+    assert [place.ranks for place in bench.records(AttemptStarted)[-1].placement] == [
+        (0,),
+        (1, 2),
+        (3, 4, 5),
+    ]
+    order = bench.nodes["b"].orders[-1]
+    assert (order.world_size, order.group_sizes) == (6, (1, 2, 3))
+    for step in (1, 2, 3, 4):
+        bench.beat(1.0, step)
+
+    bench.control.handle_report(last_word(bench.nodes["b"]))
+    bench.nodes["b"].is_silent = True
+    bench.beat(10.0)
+
+    assert {node: bench.nodes[node].orders[-1].ranks for node in "ac"} == {
+        "a": (0,),
+        "c": (1, 2, 3),
+    }
+
+
+def test_ranks_are_counted_within_their_role() -> None:
+    bench = Bench(ELASTIC)
+    for name, slots, role in (("a", 2, "trainer"), ("b", 1, ""), ("c", 3, "trainer")):
+        bench.nodes[name].slots, bench.nodes[name].role = slots, role
+    bench.beat(1.0)
+
+    orders = [bench.nodes[name].orders[-1] for name in "abc"]
+    assert [(one.role_rank, one.role_world_size) for one in orders] == [(0, 5), (0, 1), (2, 5)]
+
+
+def test_a_job_of_one_role_counts_its_ranks_only_once() -> None:
+    bench = Bench(ELASTIC)
+    for node in bench.nodes.values():
+        node.role = "trainer"
+    bench.beat(1.0)
+
+    assert bench.nodes["c"].orders[-1].role_world_size == 0
+
+
+def test_a_node_with_too_few_slots_gets_no_ranks_where_all_need_the_same_number() -> None:
+    bench = Bench(replace(SETTINGS, slots=2, shrink_multiple=4))
     bench.nodes["a"].slots = 1
     for name in "bc":
         bench.nodes[name].slots = 2
@@ -889,16 +989,36 @@ def test_a_long_evaluation_without_steps_stops_nothing_although_a_node_is_silent
 
 
 def test_the_second_failure_in_a_row_that_blames_a_node_moves_the_job(training: Bench) -> None:
-    training.kill("b")
+    training.kill("b", SIGSEGV)
     training.beat(2.0)
     for step in (5, 6, 7):
         training.beat(1.0, step)
     assert training.placed == ["a", "b"]
 
-    training.kill("b")
+    training.kill("b", SIGSEGV)
     training.beat(3.0)
     assert training.placed == ["a", "c"]
     assert "2 times in a row" in training.records(NodeLeft)[0].reason
+
+
+def test_kills_whose_sender_nobody_knows_never_move_the_job(training: Bench) -> None:
+    for _kill in range(3):
+        training.kill("b")
+        training.beat(3.0)
+        for step in (5, 6, 7):
+            training.beat(1.0, step)
+
+    assert training.placed == ["a", "b"]
+    assert training.records(NodeLeft) == []
+
+
+def test_a_kill_between_two_crashes_does_not_end_their_row(training: Bench) -> None:
+    for signum in (SIGSEGV, 9, SIGSEGV):
+        assert training.placed == ["a", "b"]
+        training.kill("b", signum)
+        training.beat(3.0)
+
+    assert training.placed == ["a", "c"]
 
 
 def dump(launched: int) -> FlightDump:

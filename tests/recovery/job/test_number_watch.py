@@ -1,11 +1,12 @@
 """Numbers that went wrong are journaled with the rank and step that had them first."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
 from detectors.numbers.wrong import ToldNumber, Trouble
-from recovery.job.number_watch import SETTLE_S, NumberWatch
+from recovery.job.number_watch import CURVE_POINTS_MAX, SETTLE_S, LossCurve, NumberWatch
 from recovery.journal.ledger import Ledger
 from recovery.journal.narrator import narrate
 from recovery.journal.number_records import NumbersWrong
@@ -99,7 +100,7 @@ def test_rank_whose_peers_never_tell_the_step_is_told_and_not_accused() -> None:
 
     (found,) = job.due()
     assert (found.ranks, found.group, found.odd_rank) == ((1,), (), None)
-    assert found.in_words.endswith("on rank 1; some ranks had not told that step")
+    assert found.in_words.endswith("on rank 1; some ranks had not reported that step")
 
 
 def test_only_rank_that_tells_is_told_and_not_accused() -> None:
@@ -108,7 +109,9 @@ def test_only_rank_that_tells_is_told_and_not_accused() -> None:
 
     (found,) = job.due()
     assert found.odd_rank is None
-    assert found.in_words == "the loss became NaN at step 5, on rank 0, the only one that tells it"
+    assert (
+        found.in_words == "the loss became NaN at step 5, on rank 0, the only rank that reports it"
+    )
 
 
 def test_infinite_gradient_norm_before_the_loss_is_told_and_so_is_the_loss() -> None:
@@ -206,3 +209,36 @@ def test_controller_journals_what_ranks_tell(training: Bench, loss: NotFinite) -
 
     (found,) = training.records(NumbersWrong)
     assert (found.attempt, found.step, found.ranks) == (1, 3, (1,))
+
+
+def test_the_curve_of_the_loss_is_the_mean_of_the_ranks_by_step() -> None:
+    job = Job(2)
+    for step, losses in enumerate([{0: 3.0, 1: 5.0}, {0: 2.0, 1: 4.0}]):
+        job.tell(step, losses)
+    job.tell(2, {0: NAN, 1: 1.0})
+    job.due()
+
+    assert job.watch.losses.points() == ((0, 4.0), (1, 3.0))
+
+
+def test_a_restart_takes_the_curve_of_the_loss_back_to_its_step() -> None:
+    curve = LossCurve()
+    for step in range(10):
+        curve.add(step, 10.0 - step)
+
+    curve.add(4, 5.5)
+
+    assert curve.points() == ((0, 10.0), (1, 9.0), (2, 8.0), (3, 7.0), (4, 5.5))
+
+
+def test_the_curve_of_a_long_job_is_thinned_and_ends_with_the_newest_step() -> None:
+    curve = LossCurve()
+    for step in range(100_001):
+        curve.add(step, 1.0)
+
+    points = curve.points()
+
+    assert len(points) <= CURVE_POINTS_MAX + 1
+    assert (points[0], points[-1]) == ((0, 1.0), (100_000, 1.0))
+    gaps = {after[0] - before[0] for before, after in pairwise(points[:-1])}
+    assert gaps == {512}

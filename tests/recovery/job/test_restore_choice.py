@@ -12,6 +12,8 @@ from recovery.checkpoints.model import (
     Holds,
     Shape,
 )
+from recovery.cluster.gate import Answer, Judgement
+from recovery.job.planner import Scene
 from recovery.job.restore_choice import choose_checkpoint
 from recovery.journal.attempt_records import (
     AttemptStarted,
@@ -25,7 +27,7 @@ from recovery.journal.incident_records import PlanWaits, WaitCause
 from recovery.journal.job_records import OutcomeKind
 from recovery.messages.exchange import Restore, StopReason
 from recovery.messages.outside import PersonAct, PersonCommand
-from recovery.views.plan_view import view_plan
+from recovery.views.plan_view import foresee, view_plan
 from tests.support.controller_bench import IMPATIENT, Bench, begin, fail
 from tests.support.job_ledgers import POLICY, SEEN, ledger, verdict
 
@@ -315,6 +317,43 @@ def test_what_a_failure_would_restore_is_noted_beside_training(training: Bench) 
     training.step(13, 13, after_s=11.0)
 
     assert [one.path for one in training.records(CheckpointSeen)] == ["/c/10", "/c/15"]
+
+
+def test_plan_shows_what_a_failure_would_pass_over_and_how_to_choose_otherwise(
+    training: Bench,
+) -> None:
+    training.storage.is_watched = True
+    state = whole(file_of("step_10.pt", Holds.STATE, 1000.0, 10))
+    training.storage.verdicts = [state, whole(file_of("ema.pt", Holds.MODEL, 2000.0))]
+    training.step(11, 11)
+
+    shown = foresee(
+        training.control.ledger,
+        training.settings,
+        "train",
+        Scene(),
+        lambda request: Answer(Judgement.ALLOWED, "within the limits"),
+        None,
+    )
+
+    assert shown.reason.endswith(
+        "restore /c/step_10.pt at step 10 (torch.save file); passed over /c/ema.pt: written later, but no optimizer's state "
+        "is in it (to restore it all the same: --checkpoint-name ema.pt)"
+    )
+
+
+def test_the_last_save_of_a_job_is_noted_once_it_has_ended(training: Bench) -> None:
+    training.storage.is_watched = True
+    training.storage.verdicts = [verdict(10)]
+    training.step(11, 11)
+    training.storage.verdicts = [verdict(20), verdict(10)]
+
+    training.end(0, exit_code=0)
+    training.end(1, exit_code=0)
+    training.empty()
+
+    assert training.control.outcome is not None
+    assert [one.path for one in training.records(CheckpointSeen)] == ["/c/10", "/c/20"]
 
 
 def test_a_start_waits_where_the_journal_knows_a_checkpoint_that_could_be_restored(

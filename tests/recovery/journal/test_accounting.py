@@ -3,12 +3,16 @@ from dataclasses import replace
 
 from recovery.journal.accounting import Account, Accounting, RecoveryPhase, Tier, account_all
 from recovery.journal.attempt_records import (
+    AttemptEnded,
+    AttemptResult,
     AttemptStarted,
     AttemptVerified,
+    Cause,
     Choice,
     Placement,
 )
 from recovery.journal.incident_machine import Outcome, Phase
+from recovery.journal.incident_records import Decided, Plan, PlanStep, PlanWaits, WaitsFor
 from recovery.journal.records import Entry, Record
 from recovery.messages.exchange import SnapshotPoint
 from tests.support.goodput_jobs import OPENED, RECOVERY, VERIFIED, event, started
@@ -196,3 +200,65 @@ def test_account_says_what_the_last_try_restored() -> None:
         told = replace(begun, choice=choice)
         assert account((*RECOVERY[:4], (101.125, told), *RECOVERY[5:])).tier is tier
     assert account(RECOVERY[:4]).tier is None
+
+
+FROM_START = Choice(True, None, "no --checkpoint-dir")
+
+
+def relative(*, failed_at: int, began: Choice, begins: Choice) -> tuple[tuple[float, Record], ...]:
+    """Return a recovery of ranks whose steps count from the start of their process."""
+    opened = replace(
+        OPENED, highest_step=None, failure=replace(OPENED.failure, step=failed_at, is_relative=True)
+    )
+    verified = replace(VERIFIED, is_comparable=False, first_step=1)
+    first = replace(started(1, 1), cause=Cause.FIRST, incident_id=None, choice=began)
+    swapped = {id(OPENED): opened, id(VERIFIED): verified}
+    rest = tuple((at, swapped.get(id(record), record)) for at, record in RECOVERY[:-1])
+    return (
+        (1.0, first),
+        *(
+            (at, replace(r, choice=begins) if isinstance(r, AttemptStarted) else r)
+            for at, r in rest
+        ),
+    )
+
+
+def test_what_is_lost_in_all_ends_where_the_job_has_caught_up() -> None:
+    found = account(RECOVERY)
+
+    assert (found.lost_s, found.is_lost_least) == (20.5, False)
+    assert account(RECOVERY[:-1]).lost_s is None, "it still makes them again"
+
+
+def test_a_restart_from_the_beginning_counts_the_steps_of_the_attempt_that_failed() -> None:
+    found = account(relative(failed_at=40, began=FROM_START, begins=FROM_START))
+
+    assert found.steps_recomputed == 40
+    assert (found.lost_s, found.is_lost_least) == (7.5, True)
+
+
+def test_steps_that_count_from_different_checkpoints_are_not_compared() -> None:
+    other = started(1, 1).choice
+
+    found = account(relative(failed_at=40, began=other, begins=FROM_START))
+
+    assert found.steps_recomputed is None
+    assert found.is_lost_least
+
+
+def test_an_attempt_that_ends_before_it_caught_up_closes_the_loss() -> None:
+    ended = AttemptEnded(2, AttemptResult.STOPPED)
+
+    found = account((*RECOVERY[:-1], (112.5, ended)))
+
+    assert (found.lost_s, found.is_lost_least) == (13.0, True)
+
+
+def test_an_incident_waits_until_its_plan_is_decided() -> None:
+    plan = Plan(PlanStep.RESTART_IN_PLACE, "because", ())
+    waits = PlanWaits("inc-1", 1, plan, "0 of 1 nodes", WaitsFor.NODES)
+
+    waiting = account((*RECOVERY[:4], (101.1, waits)))
+    going = account((*RECOVERY[:4], (101.1, waits), (101.2, Decided("inc-1", 1, plan))))
+
+    assert (waiting.waits_for, going.waits_for) == (WaitsFor.NODES, None)

@@ -74,7 +74,7 @@ def test_many_threads_that_append_get_each_its_own_number(place: JournalPlace) -
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(300)
 
     assert sorted(numbers) == list(range(1, 81))
     assert len(place.read()) == 80

@@ -15,7 +15,7 @@ from rankmend.errors import JournalError
 from recovery.journal.attempt_records import Milestone
 from recovery.journal.job_records import JobOpened, TailCut
 from recovery.journal.store import Journal, open_readonly
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.journal_files import change
 
 pytestmark = [pytest.mark.process, pytest.mark.safety]
@@ -293,7 +293,7 @@ def run_on_a_small_disk(tmp_path: Path, *scripts: str) -> list[str]:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=DEADLINE_S,
         check=False,
     )
     if "unshare" in result.stderr or "mount:" in result.stderr:

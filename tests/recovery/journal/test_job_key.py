@@ -7,7 +7,13 @@ import pytest
 
 from rankmend.errors import JobHeldError
 from recovery.journal.job_folder import open_job
-from recovery.journal.job_key import JobKey, key_at_service, key_of_meeting, key_of_one_node
+from recovery.journal.job_key import (
+    JobKey,
+    default_title,
+    key_at_service,
+    key_of_meeting,
+    key_of_one_node,
+)
 
 pytestmark = pytest.mark.safety
 
@@ -119,6 +125,54 @@ def test_without_any_name_each_start_is_a_new_job() -> None:
 
     assert first.is_anonymous
     assert first.text != second.text
+
+
+@pytest.mark.parametrize(
+    ("target", "is_module", "name"),
+    [
+        ("train.py", False, "gpt2-train"),
+        ("/opt/llama/pre train.v2.py", False, "llama-pre-train.v2"),
+        ("src/run.py", False, "src-run"),
+        ("bash", False, "gpt2-bash"),
+        ("/train.py", False, "train"),
+        ("axolotl.cli.train", True, "cli-train"),
+        ("train", True, "train"),
+        ("\u00e9" * 99 + "/" + "y" * 99 + ".py", False, "y" * 28),
+    ],
+)
+def test_a_job_that_nobody_names_is_called_as_its_script_and_folder(
+    target: str, is_module: bool, name: str
+) -> None:
+    assert default_title(Path("/home/me/gpt2"), target, is_module=is_module) == name
+
+
+def test_a_default_name_stands_for_the_folder_and_for_no_name_and_for_nothing_that_was_chosen(
+    tmp_path: Path,
+) -> None:
+    def named(job: str | None, rdzv_id: str | None, folder: Path | None) -> set[str]:
+        kinds = (key_of_one_node, key_of_meeting, key_at_service)
+        return {key(job, rdzv_id, {}, folder, ("c",), "gpt2-train").name for key in kinds}
+
+    assert named(None, None, tmp_path / "ckpt") == {"gpt2-train"}
+    assert named(None, None, None) == {"gpt2-train"}
+    assert named("mine", None, tmp_path / "ckpt") == {"mine"}
+    assert named(None, "run7", tmp_path / "ckpt") == {"run7"}
+    key = key_of_one_node(None, None, {}, tmp_path / "ckpt", ("c",), "gpt2-train")
+    assert key.folder_name.startswith("ckpt-"), "a job of an older version keeps its folder"
+
+
+def test_a_default_name_gets_a_number_only_where_another_job_has_it_and_keeps_it(
+    tmp_path: Path,
+) -> None:
+    def start(folder: str) -> str:
+        key = key_of_one_node(None, None, {}, tmp_path / folder, (), "gpt2-train")
+        held = open_job(tmp_path / "state", key, None, 1.0)
+        os.close(held.lock_descriptor)
+        return held.key.name
+
+    names = [start(folder) for folder in "abacb"]
+
+    assert names == ["gpt2-train", "gpt2-train-2", "gpt2-train", "gpt2-train-3", "gpt2-train-2"]
 
 
 def test_names_that_look_alike_as_folders_stay_apart() -> None:

@@ -67,14 +67,14 @@ def test_a_node_that_is_not_ready_says_so(status: str | None) -> None:
     node = told()
     node["status"]["conditions"] = [] if status is None else [{"type": "Ready", "status": status}]
 
-    assert say_state(view(read_state(node, 1.0))) == f"Ready is {status or 'not told'}"
+    assert say_state(view(read_state(node, 1.0))) == f"Ready is {status or 'not reported'}"
 
 
 @pytest.mark.parametrize(
     "node", [{}, {"spec": None, "status": None}, {"status": {"conditions": None}}]
 )
 def test_an_object_without_parts_is_a_node_of_which_nothing_is_told(node: dict[str, Any]) -> None:
-    assert say_state(view(read_state(node, 1.0))) == "Ready is not told"
+    assert say_state(view(read_state(node, 1.0))) == "Ready is not reported"
 
 
 def test_hostile_words_are_bounded_and_printable() -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from rankmend.kubernetes_api import KubernetesError
 from recovery.journal.slurm_records import SlurmOutcome
 from recovery.slurm.requests import SchedulerAction
 from tests.recovery.kubernetes.conftest import EVICTS, Make, Site, shipped_rules
@@ -37,7 +38,12 @@ def run_story(site: Site) -> list[str]:
         site.finish(RESUME, "back-1"),
     ]
     ended = [one.ended for one in works if one.ended is not None]
-    return [one.text for one in ended if one.outcome is SlurmOutcome.FAILED]
+    wrong = [one.text for one in ended if one.outcome is SlurmOutcome.FAILED]
+    try:
+        site.client.review_token("none")
+    except KubernetesError as error:
+        wrong.append(str(error))
+    return wrong
 
 
 def test_the_shipped_rules_are_enough(make: Make) -> None:

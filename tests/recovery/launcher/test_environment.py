@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,11 +31,15 @@ def make_order(restore: Restore | None = None) -> Order:
 
 
 def make_environment(
-    base: dict[str, str], restore: Restore | None = None, *, is_virtual_local_rank: bool = False
+    base: dict[str, str],
+    restore: Restore | None = None,
+    *,
+    is_virtual_local_rank: bool = False,
+    **changes: int,
 ) -> dict[str, str]:
     return rank_environment(
         base,
-        make_order(restore),
+        replace(make_order(restore), **changes),
         1,
         Rendezvous("127.0.0.1", 20007, True, "true"),
         FILES,
@@ -45,6 +50,13 @@ def make_environment(
         is_auto=True,
         is_virtual_local_rank=is_virtual_local_rank,
     )
+
+
+def test_a_rank_is_counted_among_those_of_its_role() -> None:
+    environment = make_environment({}, role_rank=2, role_world_size=4)
+
+    assert (environment["ROLE_RANK"], environment["ROLE_WORLD_SIZE"]) == ("3", "4")
+    assert (environment["RANK"], environment["WORLD_SIZE"]) == ("5", "6")
 
 
 def test_a_rank_gets_what_torchrun_sets() -> None:

@@ -112,3 +112,54 @@ def test_an_incident_whose_name_is_a_path_is_refused(tmp_path: Path) -> None:
 
     assert not (tmp_path / "escape").exists()
     assert collector.take_report() is None
+
+
+FORTRAN = (
+    "step 41 loss 2.1140",
+    "terminate called after throwing an instance of 'std::runtime_error'",
+    "  what():  CUDA error: uncorrectable ECC error encountered",
+)
+
+
+def _collect(tmp_path: Path, source: RankSource, err: tuple[str, ...]) -> str:
+    state = tmp_path / "job"
+    collector = EvidenceCollector(
+        state / "incidents", SystemClock(), lambda _rank: (("step 40 loss 2.1",), err)
+    )
+    woken = threading.Event()
+    collector.start("job-1", 1, [source], 0.0, woken.set)
+    assert woken.wait(DEADLINE_S)
+    collector.close(DEADLINE_S)
+    report = collector.take_report()
+    assert report is not None
+    return report.output_says
+
+
+def test_the_output_of_a_rank_without_an_error_of_its_own_says_what_happened(
+    tmp_path: Path,
+) -> None:
+    said = _collect(tmp_path, RankSource(3, 0, None, None), FORTRAN)
+
+    assert said.startswith("restart: rank 3: gpu hardware: ")
+    assert "class device; blamed: rank" in said
+
+
+def test_the_output_is_not_judged_where_the_ranks_error_is_known(tmp_path: Path) -> None:
+    assert _collect(tmp_path, RankSource(3, 0, None, None, has_error=True), FORTRAN) == ""
+
+
+def test_output_that_shows_no_failure_says_nothing(tmp_path: Path) -> None:
+    assert _collect(tmp_path, RankSource(3, 0, None, None), ("step 41 loss 2.1140",)) == ""
+
+
+def test_the_end_of_a_launchers_log_file_is_read_beyond_the_last_lines(tmp_path: Path) -> None:
+    state = tmp_path / "job"
+    logs = tmp_path / "logs" / "attempt_1" / "3"
+    logs.mkdir(parents=True)
+    (logs / "stderr.log").write_text("\n".join([*FORTRAN, *["frame"] * 200, ""]))
+    state.mkdir()
+    (state / "run.json").write_text(f'{{"logs": "{tmp_path}/logs"}}')
+
+    said = _collect(tmp_path, RankSource(3, 0, None, None), ("frame",) * 60)
+
+    assert "uncorrectable ECC error" in said

@@ -1,7 +1,7 @@
 """Reports out and orders back: what waits, what is repeated, and what ends a launcher."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -18,6 +18,7 @@ from recovery.api.wire import WAIT_S_MAX, WAIT_S_SAFE, Accepted, Problem
 from recovery.journal.job_records import JobOutcome, OutcomeKind
 from recovery.launcher.membership.remote import TIMINGS_MAX, Remote, with_timings
 from recovery.messages.exchange import (
+    LauncherLine,
     Order,
     RankReport,
     Report,
@@ -101,6 +102,7 @@ class Heard:
         self.outcome: JobOutcome | None = None
         self.replaced_by: str | None = None
         self.joins = 0
+        self.lines: list[LauncherLine] = []
 
     def order(self, order: Order) -> None:
         self.orders.append(order.revision)
@@ -108,8 +110,9 @@ class Heard:
     def taken(self, asked_at_s: float, _accepted: Accepted) -> None:
         self.taken_at_s.append(asked_at_s)
 
-    def ended(self, outcome: JobOutcome) -> None:
+    def ended(self, outcome: JobOutcome, lines: Sequence[LauncherLine]) -> None:
         self.outcome = outcome
+        self.lines = list(lines)
 
     def replaced(self, reason: str) -> None:
         self.replaced_by = reason
@@ -238,12 +241,15 @@ def test_a_controller_of_an_older_version_is_asked_at_once_for_what_it_allows(li
 
 @pytest.mark.parametrize("where", ["errors", "poll_errors"])
 def test_the_end_of_the_job_ends_both_threads(line: Line, where: str) -> None:
-    setattr(line.controller, where, [JobEndedError("over", 410, NOTHING, DONE)])
+    last = LauncherLine(9, "done: all ended")
+    problem = Problem("over", lines=[last])
+    setattr(line.controller, where, [JobEndedError("over", 410, problem, DONE)])
     line.remote.put(report())
 
     line.remote.start()
 
     eventually(lambda: line.heard.outcome == DONE, "heard")
+    assert line.heard.lines == [last]
 
 
 def test_a_launcher_that_was_replaced_says_so_and_asks_no_more(line: Line) -> None:
@@ -311,3 +317,21 @@ def test_numbers_of_a_report_that_was_never_taken_are_carried_over() -> None:
     numbers = with_timings(newer, older, 0, 5).ranks[0].numbers
 
     assert [one.number for one in numbers] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_launcher_that_is_turned_away_says_once_what_that_means_and_goes_on(
+    line: Line, caplog: pytest.LogCaptureFixture, status: int
+) -> None:
+    refused = RefusedError("c: token 0a1b2c3d is unknown or was revoked", status, NOTHING)
+    line.controller.errors += [refused, refused]
+
+    line.remote.put(report(1, rank(1)))
+    line.remote.start()
+    assert line.remote.flush(DEADLINE_S)
+
+    said = [one.message for one in caplog.records if "refuses this launcher" in one.message]
+    assert len(said) == 1
+    assert "token 0a1b2c3d is unknown or was revoked" in said[0]
+    assert "The ranks keep training, but no failure is recovered" in said[0]
+    assert "Put a valid token into its token file" in said[0]

@@ -518,6 +518,65 @@ def test_torch_that_fails_to_import_is_told_with_its_error(
     assert "libcudart.so.12: cannot open" in failure.text
 
 
+STORE_OF_A_LIBRARY = """
+class TCPStore:
+    def __init__(self, host, port, **options): self.keys = {}
+    def set(self, name, value): self.keys[name] = value.encode()
+    def get(self, name): return self.keys[name]
+"""
+
+
+def make_torch(folder: Path, library: str) -> None:
+    """Make a torch whose package can't be imported, and whose library begins with these lines."""
+    for name, body in (
+        ("__init__.py", "raise ValueError('the whole package')\n"),
+        ("version.py", "__version__ = '2.13.0'\n"),
+        ("_C/__init__.py", library + "\ndef _c10d_init(): pass\n"),
+        ("_C/_distributed_c10d.py", STORE_OF_A_LIBRARY),
+    ):
+        path = folder / "torch" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(body)
+
+
+def test_host_needs_no_more_of_torch_than_its_library(tmp_path: Path) -> None:
+    make_torch(tmp_path, "")
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.settimeout(DEADLINE_S)
+    environment = {**host_environment({}), "PYTHONPATH": str(tmp_path)}
+    host = subprocess.Popen(
+        [sys.executable, str(store_host.__file__)], stdin=theirs.fileno(), env=environment
+    )
+    theirs.close()
+
+    with socket.create_server((LOOPBACK, 0)) as listener:
+        order = json.dumps({"do": "serve", "attempt": 1}).encode()
+        socket.send_fds(ours, [order], [listener.fileno()])
+        reply = json.loads(ours.recv(4096))
+
+    assert reply == {"serving": 1}
+    ours.close()
+    assert host.wait(DEADLINE_S) == 0
+
+
+@pytest.mark.parametrize(
+    "library",
+    [
+        "raise ImportError('undefined symbol')",
+        "import os; os.kill(os.getpid(), 11)",
+        "import sys; sys.modules['torch._C._distributed_c10d'] = None",
+    ],
+)
+def test_library_that_does_not_work_alone_costs_nobody_the_store(
+    store: RendezvousStore, tmp_path: Path, library: str
+) -> None:
+    make_torch(tmp_path, library)
+
+    store.start(sys.executable, {**BARE, "PYTHONPATH": str(tmp_path)}, TorchBuild("2.13.0"))
+
+    assert "ValueError: the whole package" in wait_for_failure(store).text
+
+
 def test_modules_beside_the_host_hide_nobody_elses(store: RendezvousStore, tmp_path: Path) -> None:
     # A torch that looks for a module called as one of the hook's, and finds its own.
     (tmp_path / "layout.py").write_text("name = 'mine'\n")

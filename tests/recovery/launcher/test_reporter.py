@@ -31,14 +31,14 @@ LOOPBACK, JOB, LAUNCHER = "127.0.0.1", "train", "launcher-1"
 class Bench:
     """A reporter with a store and peers of its own. Its time is the test's."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, passed_preflight: bool = False) -> None:
         self.clock = FakeClock()
         ports = read_default_range()
         word = PeerWord(JOB, "a", LAUNCHER, 0, 0)
         self.peers = Peers("5" * 64, word, LOOPBACK, ports, LOOPBACK)
         self.store = RendezvousStore(ports, self.clock, address=LOOPBACK, bind_address=LOOPBACK)
         storage = Storage(FenceFile(folder / "attempt"), None)
-        membership = Membership(LAUNCHER, 1, self.peers, storage)
+        membership = Membership(LAUNCHER, 1, self.peers, storage, passed_preflight=passed_preflight)
         plan = LaunchPlan(
             job_id=JOB,
             job_name="test",
@@ -66,8 +66,8 @@ class Bench:
 
 
 @contextmanager
-def reporting(folder: Path) -> Iterator[Bench]:
-    bench = Bench(folder)
+def reporting(folder: Path, *, passed_preflight: bool = False) -> Iterator[Bench]:
+    bench = Bench(folder, passed_preflight=passed_preflight)
     try:
         yield bench
     finally:
@@ -106,3 +106,13 @@ def test_a_node_whose_ranks_run_keeps_its_proposal(tmp_path: Path) -> None:
 
         assert later == [first] * 3
         assert bench.proposed() == first  # it has just become idle
+
+
+@pytest.mark.parametrize("passed", [True, False])
+def test_a_launcher_reports_whether_its_node_has_passed_its_check(
+    tmp_path: Path, passed: bool
+) -> None:
+    with reporting(tmp_path, passed_preflight=passed) as bench:
+        report = bench.reporter.write(None, LauncherState(), bench.orders, None, None)
+
+    assert report.passed_preflight is passed

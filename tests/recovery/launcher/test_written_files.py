@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from recovery.launcher.processes.written_files import WrittenFiles, written_by
+from recovery.launcher.processes.written_files import LARGE_BYTES, WrittenFiles, written_by
 from tests.support.eventually import DEADLINE_S, eventually
 
 pytestmark = pytest.mark.process
@@ -17,6 +17,8 @@ pytestmark = pytest.mark.process
 HOLDS = """
 import os, sys
 files = [os.open(path, int(flags)) for flags, path in zip(sys.argv[1::2], sys.argv[2::2])]
+for file in files:
+    os.lseek(file, int(os.environ.get("AT", "0")), os.SEEK_SET)
 print("open", flush=True)
 sys.stdin.read()
 """
@@ -52,7 +54,7 @@ def test_files_that_a_process_writes_below_the_folder_are_seen(tmp_path: Path) -
     others = (READ, str(folder / "read"), WRITE, str(beside / "x.pt"))
 
     with holding(WRITE, written[0], BOTH, written[1], *others) as pid:
-        assert sorted(written_by(pid, str(folder))) == written
+        assert sorted(written_by(pid, str(folder))) == [(path, 0) for path in written]
 
     assert list(written_by(pid, str(folder))) == []
 
@@ -75,3 +77,25 @@ def test_ranks_of_the_job_are_found_and_what_they_wrote_is_remembered(tmp_path: 
 
     seen.stop()
     assert seen.paths == {str(linked / "a_1.pt"), str(linked / "a_2.pt")}
+
+
+def test_the_end_of_a_large_save_is_reported_and_that_of_a_small_one_is_not(tmp_path: Path) -> None:
+    seen = WrittenFiles(str(tmp_path), "job", ranks=lambda: (), look_s=DEADLINE_S)
+    ends: list[int] = []
+    seen.start(lambda: ends.append(1))
+
+    with holding(WRITE, str(tmp_path / "small.pt"), AT=str(LARGE_BYTES - 1)) as pid:
+        seen.look([pid])
+    seen.look([pid])
+    small = len(ends)
+    with holding(WRITE, str(tmp_path / "large.tmp"), AT=str(LARGE_BYTES)) as pid:
+        seen.look([pid])
+        open_still = len(ends)
+    counts = []
+    for _look in range(3):
+        seen.look([pid])
+        counts.append(len(ends))
+
+    seen.stop()
+    assert (small, open_still) == (0, 0)
+    assert counts == [1, 2, 2]  # once more, after the script has renamed it

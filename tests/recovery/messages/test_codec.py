@@ -289,6 +289,7 @@ def test_any_order_comes_back_as_it_was(order: Order) -> None:
         RankError,
         Order,
         Restore,
+        exchange.LauncherLine,
         exchange.Endpoint,
         exchange.Peer,
         exchange.Collected,
@@ -340,7 +341,7 @@ def test_impossible_numbers_are_refused(told: dict[str, object]) -> None:
 
 def test_numbers_of_too_many_steps_are_refused() -> None:
     told = [{"number": 1, "step": 1}] * 129
-    with pytest.raises(MessageError, match="rank 0 tells numbers of 129 steps, at most 128"):
+    with pytest.raises(MessageError, match="rank 0 reports numbers of 129 steps, at most 128"):
         decode_report(changed(REPORT, ranks__0__numbers=told))
 
 

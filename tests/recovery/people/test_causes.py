@@ -179,7 +179,7 @@ def test_a_switch_that_takes_twenty_nodes_and_ten_jobs_is_one_message_that_lists
     (one,) = site.look(*losses(10), *down).open
     texts = annotations_of(one)
     assert texts["summary"] == (
-        "10 jobs: waits for a node; 160 GPUs idle; lost n0, n1, n2 and 17 more"
+        "10 jobs: waits for a node; 160 ranks idle; lost n0, n1, n2 and 17 more"
     )
     assert all(f"train-{number}" in texts["jobs"] for number in range(10))
     assert texts["next"] == "rankmend status"

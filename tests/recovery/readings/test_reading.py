@@ -72,6 +72,18 @@ def test_page_of_many_long_lines_is_read_to_its_bound() -> None:
     assert len(samples) <= 512 * 1024 // len(line) + 1
 
 
+@pytest.mark.parametrize(
+    "labels", [",".join(f'a{n}="b"' for n in range(17)), 'a="' + "\\\\" * 33 + '"']
+)
+def test_line_that_costs_the_parser_much_is_left_out(labels: str) -> None:
+    page = f'rankmend_gpu_lost{{gpu="a"}} 1\nrankmend_gpu_lost{{{labels}}} 1\n'.encode()
+
+    samples, is_cut = pick_samples(page, "n1")
+
+    assert [sample.metric for sample in samples] == ["rankmend_gpu_lost"]
+    assert is_cut
+
+
 def test_values_that_are_no_numbers_are_left_out() -> None:
     page = b"rankmend_host_cpus NaN\nrankmend_host_tasks_blocked +Inf\nrankmend_host_uptime_seconds 5\n"
 

@@ -29,6 +29,7 @@ from recovery.report.overview import find_story
 from recovery.report.own_secrets import find_secrets
 from recovery.report.scrub import Scrubber, shown_environment
 from recovery.service.meeting_secret import Identity
+from tests.support.eventually import DEADLINE_S
 from tests.support.findings import HUNG
 
 pytestmark = pytest.mark.process
@@ -81,7 +82,15 @@ def job(tmp_path: Path) -> Path:
     (attempt / "escape.txt").symlink_to("/etc/passwd")
     journal = Journal(folder / "journal.db", SystemClock(), "boot")
     failure = Failure(1, HUNG, 1, 1, None, 12, False, (0, 1))
-    saved = SavedEvidence("n1", str(attempt), 2, 100, 0.3, ("note of https://u:correct-horse@h/",))
+    saved = SavedEvidence(
+        "n1",
+        str(attempt),
+        2,
+        100,
+        0.3,
+        ("note of https://u:correct-horse@h/",),
+        "restart: rank 0: killed: api_key=s3cr3t-in-config",
+    )
     journal.append_many(
         [
             JobOpened("job", "digits"),
@@ -160,6 +169,26 @@ def test_the_manifest_holds_the_checksum_of_every_file(job: Path, tmp_path: Path
     kinds = [entry["kind"] for entry in json.loads(files["journal.json"])]
     assert kinds == ["incident_opened", "incident_event", "evidence_collected"]
     assert "host-stuck" in files["why.txt"].decode()
+    assert "output of the ranks on n1: restart: rank 0: killed" in files["why.txt"].decode()
+
+
+def test_a_bundle_has_the_verdict_on_the_output_of_each_attempt(job: Path, tmp_path: Path) -> None:
+    (attempt,) = (job / "incidents").rglob("attempt-1")
+    error = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
+    frame = '  File "/w/train.py", line 7, in <module>\n    main()'
+    (attempt / "stderr-rank-1.txt").write_text(
+        f"step 4 loss 0.1\nTraceback (most recent call last):\n{frame}\n{error}\n"
+    )
+    _folder, entries = find_story(job.parents[1], "job-1")
+
+    make_bundle(job, entries, tmp_path / "b.tar.gz", ENVIRONMENT, 1e9)
+
+    verdict = json.loads(unpack(tmp_path / "b.tar.gz")["log-verdict-attempt-1.json"])
+    assert (verdict["decision"], verdict["class"], verdict["culprit_ranks"]) == (
+        "restart",
+        "device",
+        [1],
+    )
 
 
 def test_the_command_packs_an_incident_and_names_one_that_is_unknown(
@@ -173,7 +202,7 @@ def test_the_command_packs_an_incident_and_names_one_that_is_unknown(
             cwd=Path(__file__).resolve().parents[3],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=DEADLINE_S,
             check=False,
         )
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.eventually import DEADLINE_S
+
 pytestmark = pytest.mark.process
 
 NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
@@ -17,7 +19,8 @@ import os, sys
 from pathlib import Path
 from rankmend.errors import ConfigError
 from recovery.report.closed_folder import refuse_closed
-from recovery.report.overview import list_folders, view_job
+from recovery.journal.job_folder import list_folders
+from recovery.report.overview import view_job
 
 os.setgroups([])
 os.setuid(65534)
@@ -43,7 +46,9 @@ def state() -> Iterator[Path]:
 
 def told_to_nobody(state: Path) -> str:
     command = [sys.executable, "-c", AS_NOBODY, str(state)]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=200).stdout
+    return subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=DEADLINE_S
+    ).stdout
 
 
 @NEEDS_ROOT

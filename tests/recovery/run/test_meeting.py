@@ -1,5 +1,7 @@
 """Where launchers meet without a service: the command line, the secret, the note and its claims."""
 
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,13 +9,25 @@ from click.testing import CliRunner
 
 from rankmend.cli import cli
 from rankmend.errors import ConfigError, RankmendError, SourceError
+from rankmend.node import is_name_given
 from recovery.job.membership import Word, judge_gone
 from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.job_records import RecordsLost
 from recovery.journal.limits import Policy
 from recovery.journal.records import Entry
+from recovery.run.meeting import claim_name
 from recovery.run.meeting_note import CLAIMS_KEPT, HostFolder
-from recovery.run.options import Meeting, Mode, RunOptions, choose_mode, parse_meeting, parse_nodes
+from recovery.run.options import (
+    Meeting,
+    Mode,
+    NodeCounts,
+    RunOptions,
+    choose_mode,
+    count_nodes,
+    make_policy,
+    parse_meeting,
+    parse_nodes,
+)
 from recovery.service.meeting_secret import Identity, new_secret, read_secret
 from recovery.service.tokens import Tokens
 from tests.support.host_notes import note
@@ -27,6 +41,7 @@ pytestmark = pytest.mark.safety
         ({}, Mode.STANDALONE),
         ({"nnodes": "1:1", "rdzv_endpoint": "h:1"}, Mode.STANDALONE),
         ({"standalone": True}, Mode.STANDALONE),
+        ({"standalone": True, "nnodes": "1:4"}, Mode.STANDALONE),
         ({"nnodes": "2", "rdzv_endpoint": "h:1"}, Mode.MEETING),
         ({"nnodes": "3:4", "controller": "https://a"}, Mode.SERVICE),
         ({"controller": "https://a"}, Mode.SERVICE),
@@ -42,8 +57,18 @@ def test_the_command_line_says_who_hosts_the_controller(
     ("options", "part"),
     [
         ({"standalone": True, "nnodes": "2"}, "--standalone is for one node"),
+        ({"standalone": True, "nnodes": "1:2", "spares": 1}, "with --spares 1"),
+        ({"nnodes": "3:4", "spares": 2}, "leaves 2 nodes to train on.*at most 1"),
+        ({"nnodes": "3:4", "shrink_multiple": 0}, "--nnodes 4 --spares 1"),
+        ({"nnodes": "4", "spares": 1, "shrink_multiple": 1}, "MIN:MAX"),
+        ({"nnodes": "1:2", "rdzv_conf": "last_call_timeout=soon"}, "'soon' is not a number"),
+        ({"nnodes": "1:2", "rdzv_conf": "last_call_timeout=-1"}, "from 0 to 300"),
+        ({"nnodes": "1:2", "rdzv_conf": "last_call_timeout=nan"}, "from 0 to 300"),
         ({"controller": "https://a", "standalone": True}, "mutually exclusive"),
         ({"nnodes": "2", "rdzv_endpoint": "h", "shrink_multiple": 2}, "MIN:MAX"),
+        ({"nnodes": "2", "grow_every_s": 60.0}, "give --nnodes MIN:MAX, not 2"),
+        ({"nnodes": "1:2", "standalone": True, "grow_every_s": 60.0}, "1:2 with --standalone"),
+        ({"nnodes": "1:2", "grow_every_s": 60.0}, "--checkpoint-dir"),
         ({"nnodes": "4:3"}, "MIN <= MAX"),
         ({"nnodes": "two"}, "'two'"),
         ({"nnodes": "0"}, "1 <= MIN"),
@@ -53,6 +78,92 @@ def test_the_command_line_says_who_hosts_the_controller(
 def test_what_contradicts_itself_is_refused_by_name(options: dict[str, object], part: str) -> None:
     with pytest.raises(ConfigError, match=part):
         choose_mode(RunOptions("train.py", **options))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "counts"),
+    [
+        ({}, NodeCounts(1, 1, 0, 0)),
+        ({"nnodes": "4"}, NodeCounts(4, 4, 0, 0)),
+        ({"nnodes": "4", "spares": 1}, NodeCounts(3, 4, 1, 0)),
+        ({"nnodes": "4:16"}, NodeCounts(4, 16, 0, 1)),
+        ({"nnodes": "4:16", "spares": 2}, NodeCounts(4, 16, 2, 1)),
+        ({"nnodes": "4:16", "shrink_multiple": 8}, NodeCounts(4, 16, 0, 8)),
+        ({"nnodes": "3:4", "spares": 1}, NodeCounts(3, 4, 1, 1)),
+        ({"nnodes": "2:2"}, NodeCounts(2, 2, 0, 1)),
+    ],
+)
+def test_only_spares_are_held_back_from_training(
+    options: dict[str, object], counts: NodeCounts
+) -> None:
+    assert count_nodes(RunOptions("train.py", **options)) == counts  # type: ignore[arg-type]
+
+
+def test_growth_is_off_unless_it_is_asked_for(tmp_path: Path) -> None:
+    options = RunOptions("train.py", nnodes="1:2", checkpoint_dir=tmp_path, controller="https://a")
+    grows = replace(options, grow_every_s=3600.0)
+
+    assert choose_mode(grows) is Mode.SERVICE
+    assert (make_policy(options).grow_every_s, make_policy(grows).grow_every_s) == (0.0, 3600.0)
+
+
+@pytest.mark.parametrize(
+    ("conf", "wait_s"),
+    [
+        (None, 30.0),
+        ("is_host=1", 30.0),
+        ("last_call_timeout=1", 1.0),
+        ("join_timeout=600, last_call_timeout = 2.5", 2.5),
+        ("'last_call_timeout=0'", 0.0),  # as PyTorch's own tests quote it
+    ],
+)
+def test_the_last_call_is_torchruns(conf: str | None, wait_s: float) -> None:
+    options = RunOptions("train.py", nnodes="1:2", rdzv_conf=conf)
+
+    assert make_policy(options).join_wait_s == wait_s
+
+
+@pytest.mark.parametrize("nnodes", ["1", "2", "1:4"])
+def test_a_foreign_rendezvous_backend_is_refused_alike_on_any_number_of_nodes(nnodes: str) -> None:
+    with pytest.raises(ConfigError, match=r"--rdzv-backend etcd: .* give c10d"):
+        choose_mode(RunOptions("train.py", nnodes=nnodes, rdzv_backend="etcd"))
+    with pytest.raises(ConfigError, match="--rdzv-backend etcd"):
+        choose_mode(RunOptions("train.py", rdzv_backend="etcd", controller="https://a"))
+
+
+def test_standalone_overrides_a_rendezvous_backend() -> None:
+    options = RunOptions("train.py", rdzv_backend="etcd", standalone=True)
+
+    assert choose_mode(options) is Mode.STANDALONE
+
+
+def test_launchers_on_one_machine_have_names_of_their_own(tmp_path: Path) -> None:
+    first, held = claim_name(tmp_path / "names", "node7")
+    second, held_second = claim_name(tmp_path / "names", "node7")
+    other, held_other = claim_name(tmp_path / "other", "node7")
+    assert (first, second, other) == ("node7", "node7-2", "node7")
+
+    os.close(held)
+    again, held_again = claim_name(tmp_path / "names", "node7")
+
+    assert again == "node7", "as the launcher that has ended"
+    for descriptor in (held_second, held_other, held_again):
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize(
+    ("configured", "environment", "is_given"),
+    [
+        (None, {}, False),
+        ("gpu-7", {}, True),
+        (None, {"SLURMD_NODENAME": "node1"}, True),
+        (None, {"SLURMD_NODENAME": ""}, False),
+    ],
+)
+def test_a_name_that_the_user_or_slurm_gives_gets_no_number(
+    configured: str | None, environment: dict[str, str], is_given: bool
+) -> None:
+    assert is_name_given(configured, environment) is is_given
 
 
 def test_numbers_of_nodes_are_read_as_torchrun_reads_them() -> None:
@@ -90,7 +201,6 @@ def test_both_forms_of_torchrun_name_where_nodes_meet(
         ({"rdzv_endpoint": "n:0"}, "n:0"),
         ({"rdzv_endpoint": ":29400"}, "29400"),
         ({"rdzv_endpoint": "n:x"}, "n:x"),
-        ({"rdzv_endpoint": "n", "rdzv_backend": "etcd"}, "etcd"),
     ],
 )
 def test_a_meeting_that_nobody_finds_is_refused(options: dict[str, object], part: str) -> None:

@@ -101,7 +101,6 @@ def hosting(tmp_path: Path) -> Iterator[tuple[HostGuard, Shelf]]:
         state=tmp_path / "state",
         policy=replace(Policy(), lease_s=6.0),
         budgets=None,
-        quiet=True,
     )
     client = MeetingClient(site)
     guard = HostGuard(site, client, RunOptions("train.py"))

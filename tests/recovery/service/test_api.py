@@ -62,7 +62,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_folder(folder)
     for name, roles, options in (
         ("alice", [Role.LAUNCH], {}),
-        ("reader", [Role.READ], {}),
+        ("reader", [Role.FLEET_READ], {}),
         ("narrow", [Role.LAUNCH], {"nodes": ["n1"], "jobs": ["narrow-*"]}),
         ("alerts", [Role.ALERT], {}),
     ):
@@ -104,6 +104,34 @@ def test_two_launchers_that_report_are_ordered_their_ranks(up: Running) -> None:
     assert (one.order.ranks, two.order.ranks) == ((0, 1), (2, 3))
     assert one.order.rendezvous == two.order.rendezvous
     assert one.order.epoch == 1
+
+
+def test_launchers_get_the_lines_of_the_job_and_the_last_ones_with_its_end(up: Running) -> None:
+    one, two = two_speakers(up.client(), key="lines")
+    for speaker in (one, two):
+        speaker.obey()
+
+    accepted = eventually(
+        lambda: (got := one.say(line_printed=0)).lines and got, "the lines of its journal"
+    )
+    first = accepted.lines[0]
+    assert first.text.startswith("start: attempt 1")
+    assert one.say(line_printed=None).lines == [], "it prints none"
+    assert first.number not in [line.number for line in one.say(line_printed=first.number).lines]
+
+    for speaker in (one, two):
+        speaker.finish()
+    ended = eventually(lambda: _ended(one), "the end of the job")
+
+    assert ended.problem.lines[-1].text == "done: every rank ended with exit code 0"
+
+
+def _ended(speaker: Speaker) -> JobEndedError | None:
+    try:
+        speaker.say()
+    except JobEndedError as error:
+        return error
+    return None
 
 
 def test_a_job_tells_how_the_processes_of_its_ranks_came_to_be(up: Running) -> None:
@@ -258,9 +286,9 @@ def test_launcher_that_contradicts_the_first_is_told_in_what(up: Running) -> Non
     up.client().join(join_of("n1", key="differs"))
 
     with pytest.raises(ConflictError) as refused:
-        up.client().join(join_of("n2", key="differs", slots=8))
+        up.client().join(join_of("n2", key="differs", nodes_max=8))
 
-    assert (refused.value.problem.field, refused.value.problem.value) == ("slots", "8")
+    assert (refused.value.problem.field, refused.value.problem.value) == ("nodes_max", "8")
     assert "2" in refused.value.problem.error
 
 
@@ -601,6 +629,10 @@ def test_incident_is_counted_with_its_phases(up: Running) -> None:
         ("name", "llama\nFAKE running"),
         ("name", "llama\u202e"),
         ("name", "lla\u200dma"),
+        ("name", "\u2800"),
+        ("name", "lla\u00a0ma"),
+        ("name", "llama\u3000"),
+        ("name", "lla\U00013430ma"),
         ("name", "llama\ufe0f"),
         ("name", "llama\U000e0041"),
         ("name", "llama" + 120 * "\u0301"),
@@ -660,7 +692,7 @@ def _paths() -> list[tuple[str, str, frozenset[Role]]]:
 
 
 @pytest.mark.parametrize(
-    ("token", "role"), [("alice", Role.LAUNCH), ("reader", Role.READ), ("alerts", Role.ALERT)]
+    ("token", "role"), [("alice", Role.LAUNCH), ("reader", Role.FLEET_READ), ("alerts", Role.ALERT)]
 )
 def test_role_opens_its_paths_and_no_other(up: Running, token: str, role: Role) -> None:
     wrong = []
@@ -702,7 +734,7 @@ def test_document_lists_the_fields_of_a_join() -> None:
     ]
     named = {name.strip(" `") for row in rows for name in row.split(",")}
 
-    assert named == {*wire.Join.__struct_fields__, *wire.JoinAnswer.__struct_fields__}
+    assert named == {*wire.JoinRequest.__struct_fields__, *wire.JoinAnswer.__struct_fields__}
 
 
 def test_description_names_every_path_and_is_served(up: Running) -> None:

@@ -44,7 +44,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     (folder / "policy.toml").write_text(POLICY)
     text = config.read_text().replace("#policy_file = ", f'policy_file = "{folder}/policy.toml" # ')
     config.write_text(text)
-    token, entry = make_token("reader", [Role.READ])
+    token, entry = make_token("reader", [Role.FLEET_READ])
     add_token(folder / "tokens.toml", entry)
     (folder / "reader.token").write_text(token)
     with running(folder) as up:

@@ -241,7 +241,7 @@ def test_a_job_whose_controller_does_not_answer_is_shown_as_it_was_and_said_to_b
         assert detail.job.problem is not None
         assert "does not answer" in detail.job.problem
         assert "object at 0x" not in detail.job.problem
-        assert re.search(r"has not answered for \d+ s .*: 1 job of it shown as last told", note)
+        assert re.search(r"has not answered for \d+ s .*: 1 job of it shown as last reported", note)
 
         wire.is_open = True
         eventually(lambda: client.jobs()[0].told_age_s is None, "it is new again")

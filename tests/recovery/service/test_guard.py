@@ -4,6 +4,7 @@ import asyncio
 from typing import Any, cast
 
 from recovery.service.guard import HEAD_S_MAX, IDLE_S_MAX, ConnectionGuard, ConnectionRoom
+from recovery.service.roles import TooManyError
 
 
 class Wire(asyncio.Transport):
@@ -61,6 +62,29 @@ class Bench:
         self.now_s = now_s
         await self.room.looked.wait()
         return [wire.is_cut for wire in self.wires]
+
+
+def test_two_subjects_that_agree_leave_connections_to_a_third() -> None:
+    async def run() -> None:
+        bench = Bench()
+        bench.room.take_limits(640)
+
+        def open_all(subject: str, count: int) -> int:
+            opened = 0
+            for _ in range(count):
+                try:
+                    bench.connect().claim(subject)
+                except TooManyError:
+                    continue
+                opened += 1
+            return opened
+
+        assert open_all("mallory", 700) == 560  # seven eighths
+        assert open_all("eve", 700) == 10  # few
+        assert open_all("alice", 20) == 10
+        bench.room.close()
+
+    asyncio.run(run())
 
 
 def test_silence_is_bounded_within_a_head_and_between_requests_but_not_while_an_answer_is_due() -> (

@@ -13,7 +13,7 @@ from tests.support.service import join_of
 @pytest.mark.parametrize(
     ("first", "other", "said"),
     [
-        ({"slots": 8}, {"slots": 1}, "with 8 ranks a node (--nproc-per-node), and this launcher has 1 rank a node"),
+        ({"slots": 8, "shrink_multiple": 4}, {"slots": 1, "shrink_multiple": 4}, "with 8 ranks a node (--nproc-per-node), and this launcher has 1 rank a node"),
         ({"nodes_max": 4}, {"nodes_max": 3}, "with at most 4 nodes (--nnodes), and this launcher has at most 3 nodes"),
         ({"nodes_min": 1}, {"nodes_min": 2}, "with at least 1 node (--nnodes), and"),
         ({"has_checkpoints": True}, {}, "with --checkpoint-dir, and this launcher has no --checkpoint-dir:"),
@@ -49,3 +49,11 @@ def test_difference_is_said_in_the_words_of_the_command(
 
 def test_equal_settings_are_no_conflict() -> None:
     refuse_difference(join_of("n1"), join_of("n2"))
+
+
+@pytest.mark.parametrize("multiple", [0, 1])
+def test_nodes_may_have_different_numbers_of_ranks(multiple: int) -> None:
+    refuse_difference(
+        join_of("n1", slots=8, shrink_multiple=multiple),
+        join_of("n2", slots=7, shrink_multiple=multiple),
+    )

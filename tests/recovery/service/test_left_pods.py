@@ -53,3 +53,15 @@ def test_a_launcher_that_comes_back_to_the_node_is_another_request() -> None:
 )
 def test_nothing_is_asked_before_that(change: dict[str, object]) -> None:
     assert asked(replace(LEDGER, **change)) == []  # type: ignore[arg-type]
+
+
+def test_a_launcher_that_has_proved_its_pod_has_that_pod_evicted() -> None:
+    def proved(job_id: str, node: str, launcher_id: str) -> str:
+        known = {("job-1", "n1", "launcher-n1"): "jobs/train-0/7d1f"}
+        return known.get((job_id, node, launcher_id), "")
+
+    (request,) = eviction_requests("job-1", "train", LEDGER, "ann", proved)
+    (other,) = eviction_requests("job-2", "train", LEDGER, "ann", proved)
+
+    assert request.pods == ("jobs/train-0/7d1f",)
+    assert other.pods == ()

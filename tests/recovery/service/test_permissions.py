@@ -3,7 +3,7 @@
 import json
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,7 +16,7 @@ from recovery.messages.codec import encode_message
 from recovery.service import authority
 from recovery.service.permission import Touches
 from recovery.service.roles import TOKEN_ROLES, Role
-from recovery.service.route import Route
+from recovery.service.route import RequestKind, Route
 from recovery.service.routes import ROUTES
 from recovery.service.tokens import Tokens, make_token
 from tests.support.eventually import DEADLINE_S, eventually
@@ -41,7 +41,8 @@ WHOLE_JOB = frozenset({"none", "its job", "its job, its node"})
 JOB = ALL - {"another job"}
 JOB_ON_NODE = ALL - {"another job", "another node"}
 L, R, A, T = Role.LAUNCH, Role.REPORT, Role.ACT, Role.ALERT
-READ = Role.READ
+READ, FLEET = Role.READ, Role.FLEET_READ
+READS = {READ, FLEET}
 # Handler -> its roles, and the limits under which a request about job "llama" or node n1 is carried out.
 RULES: dict[str, tuple[set[Role], frozenset[str]]] = {
     "join": ({L}, JOB_ON_NODE),
@@ -50,18 +51,18 @@ RULES: dict[str, tuple[set[Role], frozenset[str]]] = {
     "alerts": ({T, R}, NODE),
     "webhook": ({T, R}, NODE),
     "report_watched": ({T, R}, NODE),
-    "watched": ({READ}, ALL),
-    "watched_times": ({READ}, ALL),
-    "jobs": ({READ}, ALL),
-    "job": ({READ}, JOB),
-    "nodes": ({READ}, ALL),
-    "incidents": ({READ}, ALL),
-    "story": ({READ}, JOB),
-    "ranks": ({READ}, JOB),
-    "plans": ({READ}, ALL),
-    "plan": ({READ}, JOB),
-    "policy": ({READ}, JOB),
-    "cluster": ({READ}, ALL),
+    "watched": (READS, ALL),
+    "watched_times": (READS, ALL),
+    "jobs": (READS, ALL),
+    "job": (READS, JOB),
+    "nodes": (READS, ALL),
+    "incidents": (READS, ALL),
+    "story": (READS, JOB),
+    "ranks": (READS, JOB),
+    "plans": (READS, ALL),
+    "plan": (READS, JOB),
+    "policy": (READS, JOB),
+    "cluster": (READS, ALL),
     "command": ({A}, WHOLE_JOB),
     "acknowledge": ({A}, WHOLE_JOB),
     "pause_cluster": ({A}, CLUSTER),
@@ -72,11 +73,11 @@ RULES: dict[str, tuple[set[Role], frozenset[str]]] = {
     "release": ({A}, NODE),
     "add_window": ({A}, NODE),
     "end_window": ({A}, NODE),
-    "agents": ({READ}, ALL),
-    "metrics": ({READ}, CLUSTER),
-    "slurm": ({READ}, CLUSTER),
-    "kubernetes": ({READ}, CLUSTER),
-    "untaken": ({READ}, CLUSTER),
+    "agents": (READS, ALL),
+    "metrics": ({FLEET}, CLUSTER),
+    "slurm": ({FLEET}, CLUSTER),
+    "kubernetes": ({FLEET}, CLUSTER),
+    "untaken": ({FLEET}, CLUSTER),
     "healthz": (set(), ALL),
     "readyz": (set(), ALL),
     "openapi": (set(), ALL),
@@ -91,7 +92,8 @@ class World:
     ours: Speaker
     incident: str
     window: str = ""
-    tokens: dict[tuple[Role, str], str] = field(default_factory=dict)
+    tokens: dict[tuple[Role, str], str] = field(default_factory=dict)  # of alice, who owns the jobs
+    foreign: dict[Role, str] = field(default_factory=dict)  # of mallory, who owns none
     pool: Any = None
     pools: dict[str, Any] = field(default_factory=dict)  # of nodes, by their certificates
 
@@ -106,6 +108,25 @@ class World:
             method, self.up.url + path, headers=headers, body=body, timeout=DEADLINE_S
         )
         return answer.status, answer.data
+
+    def ask_as(self, token: str, path: str) -> tuple[int, bytes]:
+        headers = {"Authorization": f"Bearer {token}"}
+        answer = self.pool.request("GET", self.up.url + path, headers=headers, timeout=DEADLINE_S)
+        return answer.status, answer.data
+
+    def console(self, token: str) -> Callable[[str], tuple[int, bytes]]:
+        """Return how somebody who has signed in with a token reads pages."""
+        form = {"token": token}
+        signed = self.pool.request(
+            "POST", f"{self.up.url}/sign-in", fields=form, encode_multipart=False, redirect=False
+        )
+        cookie = signed.headers["Set-Cookie"].partition(";")[0]
+
+        def page(path: str) -> tuple[int, bytes]:
+            answer = self.pool.request("GET", self.up.url + path, headers={"Cookie": cookie})
+            return answer.status, answer.data
+
+        return page
 
     def may_be_asked(self, role: Role, limit: str) -> bool:
         """Return whether there is such a subject: a certificate always names nodes."""
@@ -196,11 +217,15 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             for name, limit in LIMITS.items():
                 tokens[role, name], entry = make_token("alice", [role], **limit)
                 entries.append(entry)
+        foreign = {}
+        for role in (READ, FLEET):
+            foreign[role], entry = make_token("mallory", [Role.LAUNCH, role])
+            entries.append(entry)
         up.service.api.doorman.tokens = Tokens(
             [*up.service.api.doorman.tokens._entries.values(), *entries]  # type: ignore[union-attr]
         )
         pool = stack.enter_context(urllib3.PoolManager(ca_certs=str(up.ca), retries=False))
-        world = World(up, None, "", "", tokens, pool)  # type: ignore[arg-type]
+        world = World(up, None, "", "", tokens, foreign, pool)  # type: ignore[arg-type]
         for node in ("n1", "x1"):
             files = (folder / f"{node}.crt", folder / f"{node}.key")
             authority.make_node((up.ca, folder / "ca.key"), *files, node)
@@ -282,8 +307,8 @@ LISTS = [one for one in ROUTES if one.touches is Touches.OWN_PART]
 
 @pytest.mark.parametrize("route", LISTS, ids=lambda route: route.name)
 def test_list_shows_nothing_of_jobs_outside_the_limits(world: World, route: Route) -> None:
-    _status, all_of_it = world.ask(Role.READ, "none", route.method, route.path)
-    _status, seen = world.ask(Role.READ, "another job", route.method, route.path)
+    _status, all_of_it = world.ask(FLEET, "none", route.method, route.path)
+    _status, seen = world.ask(FLEET, "another job", route.method, route.path)
 
     foreign = rf"{world.ours.job_id}|\b{OWN}\b|\bn[129]\b"
     if route.name != "plans":  # none waits
@@ -291,11 +316,89 @@ def test_list_shows_nothing_of_jobs_outside_the_limits(world: World, route: Rout
     assert re.findall(foreign, seen.decode()) == []
 
 
+READ_ROUTES = [one for one in ROUTES if one.kind is RequestKind.READ]
+# What names alice's jobs, their incidents and their nodes.
+FOREIGN = re.compile(rb"\b(llama|gemma|[nx][129]|alice)\b")
+
+
+@pytest.mark.parametrize("route", READ_ROUTES, ids=lambda route: route.name)
+def test_jobs_of_others_do_not_exist_for_who_may_read_only_his_own(
+    world: World, route: Route
+) -> None:
+    path, _body = world.request(route)
+
+    status, told = world.ask_as(world.foreign[READ], path)
+    fleet_status, fleet_told = world.ask_as(world.foreign[FLEET], path)
+    own_status, own_told = world.ask_as(world.tokens[READ, "none"], path)
+
+    statuses = {Touches.JOB: 404, Touches.OWN_PART: 200, Touches.CLUSTER: 403}
+    assert status == statuses[route.touches]
+    asked = {world.ours.job_id.encode(), world.incident.encode()}  # the request names them itself
+    assert FOREIGN.findall(told) == []
+    assert not any(one in told for one in asked) or status == 404
+    assert fleet_status == 200
+    assert own_status == (403 if route.touches is Touches.CLUSTER else 200)
+    if route.name not in ("plans", "slurm", "kubernetes", "metrics", "untaken", "policy", "plan"):
+        assert FOREIGN.search(fleet_told)
+    if route.touches is not Touches.CLUSTER and route.name not in ("plans", "watched_times"):
+        assert own_told not in (b"", told)
+
+
+def test_absent_job_and_job_of_another_get_the_same_answer(world: World) -> None:
+    absent, own = str(uuid.UUID(int=7, version=4)), world.ours.job_id
+
+    for path in (
+        "/v1/jobs/{}",
+        "/v1/jobs/{}/ranks",
+        "/v1/plan?job={}",
+        "/v1/policy?job={}",
+        "/v1/incidents/{}",
+    ):
+        there = world.ask_as(world.foreign[READ], path.format(own))
+        nowhere = world.ask_as(world.foreign[READ], path.format(absent))
+        assert (there[0], there[1].replace(own.encode(), b"")) == (
+            nowhere[0],
+            nowhere[1].replace(absent.encode(), b""),
+        )
+
+
+def test_console_shows_nothing_of_the_jobs_of_others(world: World) -> None:
+    job, watched = world.ours.job_id, _watched(OWN)["job_id"]
+    open_to_all = ("/", "/jobs", "/jobs?q=llama", "/incidents", "/nodes/n1")
+    of_others = (
+        f"/jobs/{job}",
+        f"/jobs/{job}/ranks.json",
+        f"/incidents/{world.incident}",
+        f"/journal?job={job}",
+        f"/watched/{watched}",
+    )
+
+    own = world.console(world.tokens[READ, "none"])  # first, so that what pages share is there
+    fleet = world.console(world.foreign[FLEET])
+    shown = {path: (own(path), fleet(path)) for path in (*open_to_all, *of_others)}
+    page = world.console(world.foreign[READ])
+    hidden = {path: page(path) for path in (*open_to_all, *of_others, "/journal")}
+
+    assert {path: (own[0], fleet[0]) for path, (own, fleet) in shown.items()} == dict.fromkeys(
+        shown, (200, 200)
+    )
+    assert FOREIGN.search(shown["/jobs"][0][1])
+    assert FOREIGN.search(shown["/jobs"][1][1])
+    told = {
+        path: FOREIGN.findall(body.replace(b"llama", b"", path.count("llama") * 9))
+        for path, (_status, body) in hidden.items()
+    }
+    assert {path: names for path, names in told.items() if names and path != "/nodes/n1"} == {}
+    assert set(told["/nodes/n1"]) <= {b"n1"}  # the page repeats what was asked for
+    assert {hidden[path][0] for path in of_others} == {404}
+    assert hidden["/journal"][0] == 403
+
+
 @pytest.mark.parametrize("path", ["/v1/nodes", "/v1/cluster", "/v1/sd/agents", "/v1/jobs/{job}"])
 def test_list_shows_no_node_outside_the_limits(world: World, path: str) -> None:
     path = path.format(job=world.ours.job_id)
-    _status, own = world.ask(Role.READ, "its node", "GET", path)
-    _status, foreign = world.ask(Role.READ, "another node", "GET", path)
+    _status, own = world.ask(FLEET, "its node", "GET", path)
+    _status, foreign = world.ask(FLEET, "another node", "GET", path)
 
     assert re.search(r"\bn2\b", own.decode())
     assert re.findall(r"\bx[129]\b", own.decode()) == []

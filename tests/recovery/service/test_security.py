@@ -1,6 +1,8 @@
 """Tokens, certificates, configuration and what `rankmend controller init` makes."""
 
+import base64
 import contextlib
+import json
 import os
 import re
 import socket
@@ -19,23 +21,29 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from detectors.node.charges import ChargeKind
 from rankmend.cli.controller import controller
 from rankmend.errors import ConfigError
+from rankmend.watched_report import LeftJob, PresentJob, ReportTaken, WatchedReport
 from recovery.api.controller_errors import RefusedError, UnreachableError
+from recovery.journal.witnesses import Witness
 from recovery.service import authority, controller_config, template
 from recovery.service.access import Doorman, Rate, Rates, node_names
 from recovery.service.daemon import read
-from recovery.service.roles import DeniedError, Role, TooManyError
+from recovery.service.peer_header import SUBJECT_HEADER, peer_headers, read_peer
+from recovery.service.roles import DeniedError, Role, Subject, TooManyError
 from recovery.service.tokens import (
     TokenRefusedError,
     Tokens,
     add_token,
     make_token,
+    narrowed,
     read_tokens,
     revoke_token,
 )
+from tests.support.cluster_desk import FINDING, blame
 from tests.support.eventually import DEADLINE_S, eventually
-from tests.support.service import Running, make_folder, running
+from tests.support.service import FullClient, Running, join_of, make_folder, running
 
 pytestmark = pytest.mark.process
 
@@ -84,6 +92,21 @@ def test_token_ends_at_its_expiry() -> None:
         Tokens([entry]).find(text, NOW)
 
 
+def test_subjects_who_may_launch_are_those_with_such_a_token_in_force() -> None:
+    tokens = Tokens(
+        make_token(name, roles, expires=expires)[1]
+        for name, roles, expires in [
+            ("alice", [Role.LAUNCH, Role.READ], None),
+            ("alice", [Role.LAUNCH], NOW + timedelta(days=1)),
+            ("bob", [Role.LAUNCH], NOW),
+            ("grafana", [Role.FLEET_READ], None),
+        ]
+    )
+
+    assert tokens.launchers(NOW) == {"alice"}
+    assert tokens.launchers(NOW - timedelta(seconds=1)) == {"alice", "bob"}
+
+
 def test_revoked_token_is_gone_and_all_else_in_the_file_stays(token_file: Path) -> None:
     first_text, first = make_token("alice", [Role.READ], comment='says "hello" \\ ü')
     second_text, second = make_token("bob", [Role.ACT], expires=NOW + timedelta(days=1))
@@ -100,6 +123,146 @@ def test_revoked_token_is_gone_and_all_else_in_the_file_stays(token_file: Path) 
     assert stat.S_IMODE(token_file.stat().st_mode) == 0o600
     with pytest.raises(ConfigError, match="no token"):
         revoke_token(token_file, first.id)
+
+
+OLDER_FILE = """\
+# ours, made by an older release
+
+[[token]]
+id = "0000000a"
+sha256 = "{hash}"
+subject = "alice"
+roles = ["launch"]
+
+[[token]]
+id = "0000000b"
+sha256 = "{hash}"
+subject = "alice"
+roles = [
+    "read",
+]
+comment = "her laptop"
+
+[[token]]
+id = "0000000c"
+sha256 = "{hash}"
+subject = "prometheus"
+roles = ["read"] # scrapes /metrics
+
+[[token]]
+id = "0000000d"
+sha256 = "{hash}"
+subject = "admin"
+roles = ["launch", "alert", "read", "act"]
+
+[[token]]
+id = "0000000e"
+sha256 = "{hash}"
+subject = "bob"
+roles = ["launch", "read"]
+jobs = ["bob-*"]
+""".replace("{hash}", "0" * 64)
+ROLES_NOW = {
+    "0000000a": [Role.LAUNCH],
+    "0000000b": [Role.READ],
+    "0000000c": [Role.READ, Role.FLEET_READ],
+    "0000000d": [Role.LAUNCH, Role.ALERT, Role.READ, Role.ACT, Role.FLEET_READ],
+    "0000000e": [Role.LAUNCH, Role.READ],
+}
+
+
+def roles_of(token_file: Path) -> dict[str, list[Role]]:
+    return {entry.id: entry.roles for entry in read_tokens(token_file)}
+
+
+def test_tokens_of_an_earlier_version_see_all_jobs_only_if_their_subject_starts_none_or_acts(
+    token_file: Path,
+) -> None:
+    token_file.write_text(OLDER_FILE)
+
+    assert roles_of(token_file) == ROLES_NOW
+    assert [entry.id for entry in narrowed(token_file)] == ["0000000b", "0000000e"]
+
+
+def test_the_next_change_of_an_older_file_writes_the_roles_in_force_into_it(
+    token_file: Path,
+) -> None:
+    token_file.write_text(OLDER_FILE)
+    _text, entry = make_token("carol", [Role.READ])
+
+    add_token(token_file, entry)
+
+    assert roles_of(token_file) == {**ROLES_NOW, entry.id: [Role.READ]}
+    assert narrowed(token_file) == []
+    text = token_file.read_text()
+    assert text.startswith("# ours, made by an older release\nformat = 2\n")
+    assert 'roles = ["read", "fleet-read"] # scrapes /metrics' in text
+
+    revoke_token(token_file, "0000000a")  # alice launches no more, and gains nothing by that
+
+    assert roles_of(token_file)["0000000b"] == [Role.READ]
+
+
+def test_revoking_a_token_of_an_older_file_widens_no_other(token_file: Path) -> None:
+    token_file.write_text(OLDER_FILE)
+
+    revoke_token(token_file, "0000000a")
+
+    assert roles_of(token_file)["0000000b"] == [Role.READ]
+
+
+def test_an_older_file_that_can_not_be_converted_stays_as_it_is(token_file: Path) -> None:
+    text = OLDER_FILE + 'comment = "[[token]]"\n'
+    token_file.write_text(text)
+
+    with pytest.raises(ConfigError, match="format = 2"):
+        add_token(token_file, make_token("carol", [Role.READ])[1])
+
+    assert token_file.read_text() == text
+
+
+def test_a_file_of_a_later_format_is_refused(token_file: Path) -> None:
+    token_file.write_text("format = 3\n")
+
+    with pytest.raises(ConfigError, match="format"):
+        read_tokens(token_file)
+
+
+@pytest.mark.parametrize(
+    ("roles", "seen"),
+    [
+        ({Role.READ}, {Role.READ}),
+        ({Role.FLEET_READ}, {Role.READ, Role.FLEET_READ}),
+        ({Role.LAUNCH, Role.READ}, {Role.LAUNCH, Role.READ}),
+        ({Role.ACT}, {Role.ACT}),
+        ({Role.REPORT}, {Role.REPORT}),
+    ],
+)
+def test_another_controller_learns_whether_a_subject_reads_all_jobs(
+    roles: set[Role], seen: set[Role]
+) -> None:
+    told = peer_headers("secret", Subject("ann", frozenset(roles), ("n*",)), "there")
+
+    subject = read_peer("secret", told["Authorization"], told[SUBJECT_HEADER])
+
+    assert (subject.name, subject.roles, subject.nodes) == ("ann", seen, ("n*",))
+
+
+def test_an_older_controller_has_asked_for_who_may_read_all_jobs_there() -> None:
+    older = {"name": "ann", "roles": ["read"], "nodes": [], "jobs": [], "how": "", "via": "x"}
+    header = base64.urlsafe_b64encode(json.dumps(older).encode()).decode()
+
+    subject = read_peer("secret", "Rankmend-Peer secret", header)
+
+    assert subject.roles == {Role.READ, Role.FLEET_READ}
+
+
+def test_an_older_controller_is_sent_no_role_that_it_does_not_know() -> None:
+    told = peer_headers("secret", Subject("ann", frozenset({Role.FLEET_READ})), "here")
+
+    sent = json.loads(base64.urlsafe_b64decode(told[SUBJECT_HEADER]))
+
+    assert (sent["roles"], sent["reads"]) == (["read"], "fleet")
 
 
 @pytest.mark.parametrize(
@@ -220,7 +383,7 @@ def test_port_that_is_taken_is_named_and_the_controller_ends(tmp_path: Path) -> 
         )
 
     assert run.returncode == 1
-    assert f"Error: cannot listen on {address}: Address already in use" in run.stderr
+    assert f"rankmend: cannot listen on {address}: Address already in use" in run.stderr
     assert "Traceback" not in run.stderr
 
 
@@ -271,7 +434,7 @@ def test_init_writes_over_nothing_and_keeps_secrets_to_itself(tmp_path: Path) ->
     assert {modes[name] for name in secret} == {0o600}
     subjects = {entry.subject: entry.roles for entry in read_tokens(made / "tokens.toml")}
     assert subjects == {
-        "admin": [Role.LAUNCH, Role.ALERT, Role.READ, Role.ACT],
+        "admin": [Role.LAUNCH, Role.ALERT, Role.READ, Role.FLEET_READ, Role.ACT],
         "launch": [Role.LAUNCH],
     }
 
@@ -404,6 +567,77 @@ def test_agent_tells_of_its_own_node_only(up: Running) -> None:
         assert refused.value.status == 403
 
 
+def test_only_the_nodes_certificate_says_which_jobs_run_there(up: Running) -> None:
+    job = up.client().join(join_of("gpu-1", key="job:present", name="present")).job_id
+    present = (PresentJob(job_id=job, uid=1001, user="launcher"),)
+    secret, entry = make_token("alertmanager", [Role.ALERT])
+    add_token(up.folder / "tokens.toml", entry)
+    (up.folder / "alertmanager.token").write_text(f"{secret}\n")
+    (up.folder / "alertmanager.token").chmod(0o600)
+    up.thread.reload(*read(up.folder / "controller.toml"))
+    by_token = up.client("alertmanager")
+    by_node = up.client("", certificate=node_files(up, "gpu-1"))
+
+    def say(client: FullClient, node: str) -> bool:
+        report = WatchedReport(node=node, present=present)
+        client.ask("POST", "/v1/watched", ReportTaken, report)
+        return up.service.worker.desk.is_seen_by_agent(node, job)
+
+    assert not say(by_token, "gpu-1")
+    with pytest.raises(RefusedError):
+        say(by_node, "gpu-2")
+    assert say(by_node, "gpu-1")
+    assert Witness.AGENT in up.service.worker.desk.witnesses_of("gpu-1", job)
+    assert up.service.worker.desk.witnesses_of("gpu-2", job) == frozenset()
+
+
+def test_report_of_a_nodes_agent_confirms_what_a_controller_had_taken_over_without_it(
+    up: Running,
+) -> None:
+    job = up.client().join(join_of("gpu-1", key="job:later", name="later")).job_id
+    desk = up.service.worker.desk
+    for node in ("gpu-1", "gpu-2"):
+        up.service.worker.call(
+            lambda node=node: blame(desk, node, job, f"inc-{node}", FINDING, ChargeKind.DEVICE)
+        ).result(60)
+    before = desk.ledger.past("gpu-1").blames[0].witness
+
+    present = (PresentJob(job_id=job, uid=1001, user="launcher"),)
+    report = WatchedReport(node="gpu-1", present=present)
+    up.client("", certificate=node_files(up, "gpu-1")).ask(
+        "POST", "/v1/watched", ReportTaken, report
+    )
+
+    assert (before, desk.ledger.past("gpu-1").blames[0].witness) == (
+        Witness.LAUNCHER,
+        Witness.AGENT,
+    )
+
+    # The job has left this one, and controller and agent have restarted since.
+    gone = LeftJob(job_id=job, uid=1001, user="launcher", age_s=120.0)
+    up.client("", certificate=node_files(up, "gpu-2")).ask(
+        "POST", "/v1/watched", ReportTaken, WatchedReport(node="gpu-2", left=(gone,))
+    )
+    assert desk.ledger.past("gpu-2").blames[0].witness is Witness.AGENT
+
+
+def test_end_of_a_nodes_certificate_is_a_metric_once_it_is_near(up: Running) -> None:
+    measures, day_s = up.service.measures, 86_400.0
+    up.client("", certificate=node_files(up, "gpu-1")).post_alerts([])
+
+    def shown() -> list[float]:
+        family = "rankmend_controller_node_certificate_expiry_timestamp_seconds"
+        value = measures.registry.get_sample_value(family, {"subject": "node:gpu-1"})
+        return [] if value is None else [value]
+
+    far = shown()
+    measures.note_node_certificate("node:gpu-1", 30 * day_s, 0.0)
+    near = shown()
+    measures.note_node_certificate("node:gpu-1", 825 * day_s, 0.0)  # made anew
+
+    assert (far, near, shown()) == ([], [30 * day_s], [])
+
+
 def test_certificate_of_a_node_opens_nothing_else(up: Running) -> None:
     client = up.client("", certificate=node_files(up, "gpu-1"))
 
@@ -487,7 +721,7 @@ def test_reload_takes_tokens_and_certificate_and_open_connections_stay(tmp_path:
     with running(folder) as up:
         old = up.client("admin")
         old.jobs()
-        text, entry = make_token("new", [Role.READ])
+        text, entry = make_token("new", [Role.FLEET_READ])
         add_token(folder / "tokens.toml", entry)
         for name in ("server.crt", "server.key"):
             (folder / name).unlink()

@@ -80,7 +80,7 @@ def test_a_drained_node_is_checked_and_returned_and_its_history_is_shown(
     (programs / "scontrol").write_text(NODE)
     (programs / "sinfo").write_text("#!/bin/sh\necho n1\n")
     (programs / "sinfo").chmod(stat.S_IRWXU)
-    token, entry = make_token("ann", [Role.READ], jobs=["ann-*"])
+    token, entry = make_token("ann", [Role.FLEET_READ], jobs=["ann-*"])
     add_token(tmp_path / "c" / "tokens.toml", entry)
     (tmp_path / "c" / "ann.token").write_text(token)
     (tmp_path / "c" / "ann.token").chmod(0o600)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -18,11 +19,12 @@ from recovery.journal.limits import Policy
 from recovery.journal.store import Journal
 from recovery.postgres.database_errors import CommitUnknownError, LeaseLostError
 from recovery.service import stored_jobs, worker_inbox
-from recovery.service.job_registry import JobRegistry
+from recovery.service.job_registry import JobRegistry, newcomers_room
 from recovery.service.listening_clock import Hearing
 from recovery.service.measures import Measures
 from recovery.service.newest_orders import NewestOrders
 from recovery.service.request_errors import CallConflictError, EndedError, FullError
+from recovery.service.roles import TooManyError
 from recovery.service.served_job import OVERRIDE_FACTOR_MAX, Core, make_core, policy_of
 from recovery.service.server import parts_of_service
 from recovery.service.stored_jobs import StateFolder
@@ -272,7 +274,7 @@ def test_jobs_beyond_the_bound_are_refused(make: Callable[..., Bench]) -> None:
     bench.join(key="first")
 
     with pytest.raises(FullError, match=r"jobs\.at_once_max is 1"):
-        bench.join(key="second")
+        bench.ask(lambda: bench.worker.jobs.join("bob", join_of("n1", key="second")))
 
 
 @pytest.mark.safety
@@ -418,7 +420,7 @@ def test_one_subject_takes_no_more_than_its_share_of_the_jobs(make: Callable[...
     def join(owner: str, key: str) -> str:
         try:
             bench.ask(lambda: bench.worker.jobs.join(owner, join_of("n1", key=key)))
-        except FullError as error:
+        except (FullError, TooManyError) as error:
             return str(error)
         return ""
 
@@ -427,11 +429,88 @@ def test_one_subject_takes_no_more_than_its_share_of_the_jobs(make: Callable[...
         "",
         "mallory has 2 running jobs: its share of jobs.at_once_max (jobs.of_subject_percent)",
     ]
-    assert [join("alice", f"a{number}") for number in range(3)] == [
+    assert [join("alice", f"a{number}") for number in range(2)] == [
         "",
-        "",
-        "4 jobs are running; jobs.at_once_max is 4",
+        "3 jobs are running: the last 1 of jobs.at_once_max are for subjects without a job",
     ]
+    assert join("bob", "b") == ""
+    assert join("carol", "c") == "4 jobs are running; jobs.at_once_max is 4"
+
+
+def test_many_subjects_together_leave_room_for_each_who_has_no_job(
+    make: Callable[..., Bench],
+) -> None:
+    bench = make(jobs_max=16)
+
+    def join(owner: str, key: str) -> bool:
+        try:
+            bench.ask(lambda: bench.worker.jobs.join(owner, join_of("n1", key=key)))
+        except (FullError, TooManyError):
+            return False
+        return True
+
+    begun = [join(f"mallory-{number % 5}", f"m{number}") for number in range(40)]
+    newcomers = [join("alice", "a1"), join("alice", "a2"), join("bob", "b1")]
+
+    assert sum(begun) == 14  # all but an eighth
+    assert newcomers == [True, False, True]
+
+
+def test_each_subject_with_a_token_has_room_for_its_first_job_however_many_others_agree(
+    make: Callable[..., Bench],
+) -> None:
+    honest = [f"honest-{number}" for number in range(4)]
+    colluders = [f"mallory-{number}" for number in range(4)]
+    bench = make(jobs_max=16, launchers=lambda: frozenset((*honest, *colluders)))
+
+    def join(owner: str, key: str) -> bool:
+        try:
+            bench.ask(lambda: bench.worker.jobs.join(owner, join_of("n1", key=key)))
+        except (FullError, TooManyError):
+            return False
+        return True
+
+    # One begins with all but what is kept for others; the others use their tokens only then.
+    begun = [join(owner, f"{owner}-{number}") for owner in colluders for number in range(16)]
+    newcomers = [join(owner, owner) for owner in honest]
+
+    assert sum(begun) == 12
+    assert newcomers == [True] * 4
+
+
+@pytest.mark.parametrize(
+    ("jobs_max", "waiting", "kept"),
+    [(1, 5, 0), (2, 0, 1), (16, 0, 2), (16, 5, 5), (16, 9, 8), (500, 40, 62), (500, 9000, 250)],
+)
+def test_room_for_newcomers_is_one_job_each_from_an_eighth_to_half_of_all(
+    jobs_max: int, waiting: int, kept: int
+) -> None:
+    assert newcomers_room(jobs_max, waiting) == kept
+
+
+def test_site_that_gives_one_subject_all_keeps_no_room_for_others(
+    make: Callable[..., Bench],
+) -> None:
+    bench = make(jobs_max=3, of_subject_percent=100.0)
+
+    for number in range(3):
+        bench.ask(
+            lambda number=number: bench.worker.jobs.join("alice", join_of("n1", key=f"a{number}"))
+        )
+
+    assert len(bench.worker.jobs.running) == 3
+
+
+def test_job_is_forgotten_however_often_launchers_join_that_never_report(
+    make: Callable[..., Bench],
+) -> None:
+    bench = make(unreported_s=0.2)
+    first = bench.join()
+
+    def is_another() -> bool:
+        return bench.join(launcher_id=uuid.uuid4().hex) != first
+
+    eventually(is_another, "a job anew")
 
 
 def test_job_of_which_no_launcher_reports_is_forgotten_and_a_late_one_joins_anew(

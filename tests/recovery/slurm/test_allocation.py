@@ -1,4 +1,4 @@
-"""What is asked of Slurm about a job of ours that finds no usable node in its allocation."""
+"""What is asked of Slurm about a job of ours that finds no usable node in its allocation, and what bounds forbid."""
 
 from dataclasses import replace
 
@@ -7,8 +7,12 @@ import pytest
 from recovery.journal.incident_machine import IncidentState, Phase
 from recovery.journal.incident_records import WaitsFor
 from recovery.journal.ledger import Ledger
+from recovery.journal.records import Entry
+from recovery.journal.slurm_records import SlurmAct, SlurmActs, SlurmAsked
 from recovery.slurm.allocation import requeue_request, unusable_nodes, waiting_incident
-from recovery.slurm.bounds import refuse_shared_job
+from recovery.slurm.bounds import refuse_drain, refuse_shared_job
+from recovery.slurm.ledger import SlurmLedger, fold_slurm_entry
+from recovery.slurm.limits import SlurmLimits
 from recovery.slurm.requests import SchedulerAction, SchedulerRequest
 from tests.recovery.slurm.fakes import INCIDENT, LEDGER, SLURM
 
@@ -70,3 +74,49 @@ def test_a_requeue_never_ends_what_others_run_in_the_allocation(
     )
 
     assert refuse_shared_job(request, steps) == why
+
+
+def drained_for(*sharers: str) -> SlurmLedger:
+    """Return a ledger in which a node each was drained for what launchers of these subjects report."""
+    ledger = SlurmLedger()
+    for number, sharer in enumerate(sharers, start=1):
+        key, node = f"leave/{number}/1", f"n{number}"
+        asked = SlurmAsked(key, "drain", (node,), "", "bad", subject=sharer, sharer=sharer)
+        for record in (asked, SlurmActs(key, SlurmAct.DRAIN, node)):
+            ledger = fold_slurm_entry(ledger, Entry(ledger.number + 1, 0.0, 0.0, "boot", record))
+    return ledger
+
+
+@pytest.mark.parametrize(
+    ("drained", "sharer", "is_refused"),
+    [
+        (("mallory",) * 2, "mallory", False),
+        (("mallory",) * 3, "mallory", True),
+        (("mallory",) * 3, "alice", False),
+        (("mallory",) * 3, "", False),  # an alert says so, or a person
+        (("mallory", "mallory", "mallory", "bob", "bob"), "carol", False),
+        (("",) * 5, "mallory", False),
+        (("",) * 6, "", True),
+    ],
+)
+def test_what_launchers_of_one_subject_report_drains_no_more_than_its_share_of_an_hour(
+    drained: tuple[str, ...], sharer: str, *, is_refused: bool
+) -> None:
+    limits = SlurmLimits(enabled=True, act=True, nodes_drained_percent=100.0)
+
+    refusal = refuse_drain(drained_for(*drained), limits, 100, 60.0, sharer)
+
+    assert (refusal is not None) == is_refused
+
+
+def test_what_launchers_of_one_subject_report_holds_no_more_than_its_share_of_the_nodes() -> None:
+    limits = SlurmLimits(
+        enabled=True, act=True, nodes_drained_percent=100.0, drains_per_hour_max=1000
+    )
+    later_s = 86_400.0
+
+    assert refuse_drain(drained_for(*["mallory"] * 9), limits, 100, later_s, "mallory") is None
+    assert refuse_drain(drained_for(*["mallory"] * 10), limits, 100, later_s, "alice") is None
+    assert refuse_drain(drained_for(*["mallory"] * 10), limits, 100, later_s, "mallory") == (
+        "10 nodes were drained for what launchers of mallory report, their share of slurm.nodes_drained_max: 10 of 20"
+    )

@@ -90,6 +90,22 @@ def test_job_of_the_ranks_is_acted_on(tmp_path: Path, action: SchedulerAction, o
     assert slurm.acts
 
 
+@pytest.mark.parametrize("action", ACTIONS)
+def test_where_all_users_are_one_party_only_a_slip_of_the_number_is_refused(
+    tmp_path: Path, action: SchedulerAction
+) -> None:
+    """Without an owner: `single_tenant`, or a controller on loopback without tokens."""
+    ours, slip = OneJob(user="Account=ml"), OneJob()
+    (tmp_path / "slip").mkdir()
+
+    assert ask(tmp_path, ours, action, "", "n1") == ""
+    assert ours.acts
+    assert ask(tmp_path / "slip", slip, action, "", "n7") == (
+        "job 41 runs on n1,n2, and the ranks on n7"
+    )
+    assert slip.acts == []
+
+
 def test_one_element_of_an_array_cancels_no_other(tmp_path: Path) -> None:
     slurm = OneJob(copies=3)
 

@@ -113,12 +113,20 @@ def wrap_step(listener):
     rankmend.step = step
 
 
+def replace(original, replacement):
+    """Put another function in its place in every module: the fork server may have imported those that use it."""
+    for module in list(sys.modules.values()):
+        names = [name for name, value in list(vars(module).items()) if value is original]
+        for name in names:
+            setattr(module, name, replacement)
+
+
 def listen(listener, modules):
     """Tell the listener of whatever happens in this process from now on."""
     for module in modules:
         name, place = WRITERS[module]
-        there = __import__(module, fromlist=[name])
-        setattr(there, name, heard(listener, getattr(there, name), place))
+        original = getattr(__import__(module, fromlist=[name]), name)
+        replace(original, heard(listener, original, place))
     if "torch" in sys.modules:
         from torch.optim.optimizer import register_optimizer_step_pre_hook
 

@@ -5,6 +5,7 @@ import struct
 import subprocess
 from pathlib import Path
 
+from tests.support.eventually import DEADLINE_S
 from tests.support.faults.fault import Fault
 
 SOURCE = Path(__file__).with_name("wall_clock.c")
@@ -23,7 +24,7 @@ class FakeClock:
         if not library.exists():
             new = file.with_name(f"{file.name}.so")
             command = ["cc", "-O2", "-shared", "-fPIC", "-o", str(new), str(SOURCE), "-ldl"]
-            subprocess.run(command, check=True, timeout=60)
+            subprocess.run(command, check=True, timeout=DEADLINE_S)
             new.replace(library)
         self._file = file
         self._file.write_bytes(bytes(8))

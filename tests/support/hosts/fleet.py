@@ -356,7 +356,7 @@ class Host:
         image = self._fleet.folder / f"{self.name}.disk{len(self._disks)}"
         with image.open("wb") as file:
             file.truncate(size_bytes)
-        subprocess.run(["mkfs.ext4", "-q", "-m", "0", str(image)], check=True, timeout=60)
+        subprocess.run(["mkfs.ext4", "-q", "-m", "0", str(image)], check=True, timeout=DEADLINE_S)
         self._disks.append((image, folder))
         self._mount_disk(image, folder)
 

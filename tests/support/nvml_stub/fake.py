@@ -40,6 +40,7 @@ class FakeNvml:
             "nvmlDeviceGetMemoryInfo": self._memory,
             "nvmlDeviceGetMemoryInfo_v2": self._memory_v2,
             "nvmlDeviceGetGpuFabricInfoV": self._fabric,
+            "nvmlDeviceGetPlatformInfo": self._platform,
             "nvmlDeviceGetSramEccErrorStatus": self._sram,
             "nvmlDeviceGetPciInfo_v3": self._pci,
             "nvmlDeviceGetNvLinkRemotePciInfo_v2": self._far_pci,
@@ -205,6 +206,15 @@ class FakeNvml:
             info.state, info.status, info.cliqueId, info.healthMask = map(int, numbers)
             for at, byte in enumerate(bytes.fromhex(cluster)):
                 info.clusterUuid[at] = byte
+        return code
+
+    def _platform(self, handle: Any, place: Any) -> int:
+        info = place._obj
+        code, text = self._answer(f"{_index(handle)}/nvmlDeviceGetPlatformInfo")
+        if not code:
+            chassis, *numbers = text.split()
+            info.chassisSerialNumber = chassis.encode()
+            info.slotNumber, info.trayIndex, info.hostId, info.moduleId = map(int, numbers)
         return code
 
 

@@ -114,6 +114,10 @@ class StubNode:
         """Put a GPU into a clique of a cluster, named by 32 hexadecimal digits, as in an NVL72."""
         self.set(gpu, "nvmlDeviceGetGpuFabricInfoV/3", state, 0, clique, 0b101010, cluster)
 
+    def seat(self, gpu: int, chassis: str, slot: int, tray: int) -> None:
+        """Put a GPU into a slot of a chassis, as the compute trays of an NVL72 have theirs."""
+        self.set(gpu, "nvmlDeviceGetPlatformInfo", chassis, slot, tray, 1, gpu + 1)
+
     def bridge(self, gpu: int, peer: int) -> None:
         """Join a GPU to one other by all its links, without a switch: cards with a bridge."""
         self.field(gpu, 147, 0)

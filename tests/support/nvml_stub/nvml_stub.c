@@ -23,13 +23,16 @@
  * build: cc -O2 -shared -fPIC -Wl,-soname,libnvidia-ml.so.1 -o libnvidia-ml.so.1 nvml_stub.c
  */
 #define _GNU_SOURCE
+#include <poll.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -431,6 +434,20 @@ int nvmlDeviceGetUnrepairableMemoryFlag_v1(void *d, u32 *out) {
     if (!code) out[1] = (u32)v;
     return code;
 }
+int nvmlDeviceGetPlatformInfo(void *d, u32 *version) {
+    struct { u32 version; unsigned char guid[16]; char chassis[16]; unsigned char slot, tray, host, peer, module; } *out =
+        (void *)version;
+    char values[512]; /* serial of the chassis, slot, tray, host, module */
+    u32 slot, tray, host, module;
+    if (*version >> 24 != 2) return 25;
+    int code = of_gpu(d, "nvmlDeviceGetPlatformInfo", -1, -1, -1, values, sizeof values);
+    if (code) return code;
+    memset(out->guid, 0, sizeof out->guid);
+    memset(out->chassis, 0, sizeof out->chassis);
+    if (sscanf(values, "%15s %u %u %u %u", out->chassis, &slot, &tray, &host, &module) != 5) return 999;
+    out->slot = slot; out->tray = tray; out->host = host; out->peer = 0; out->module = module;
+    return 0;
+}
 int nvmlDeviceGetGpuFabricInfoV(void *d, u32 *version) {
     struct { u32 version; unsigned char cluster[16]; u32 status, clique; unsigned char state[4]; u32 mask; } *out =
         (void *)version;
@@ -475,9 +492,35 @@ int nvmlDeviceRegisterEvents(void *d, u64 types, void *set) {
     return is_lost(index_of(d)) ? LOST : OK;
 }
 typedef struct { void *device; u64 type, data; u32 gpu_instance, compute_instance; } event_t;
+/* Return a descriptor that is readable once the folder of the state file has changed; -1: there is none. */
+static int changes_of_state(void) {
+    static int watched = -2;
+    const char *path = getenv("NVML_STUB_STATE");
+    if (watched != -2) return watched;
+    watched = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    if (watched >= 0 && path) {
+        char folder[4096];
+        snprintf(folder, sizeof folder, "%s", path);
+        char *end = strrchr(folder, '/');
+        if (end) *end = 0;
+        inotify_add_watch(watched, end ? folder : ".", IN_MOVED_TO | IN_CLOSE_WRITE);
+    }
+    return watched;
+}
+
+static u64 now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (u64)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
 int nvmlEventSetWait_v2(void *set, event_t *out, u32 timeout_ms) {
     (void)set;
-    for (u32 waited_ms = 0;; waited_ms += 100) { /* seldom: a driver sleeps until it is woken */
+    struct pollfd changes = {changes_of_state(), POLLIN, 0};
+    u64 until_ms = now_ms() + timeout_ms;
+    for (;;) { /* as a driver does, it sleeps until it is woken */
+        char news[4096];
+        while (changes.fd >= 0 && read(changes.fd, news, sizeof news) > 0) {}
         char key[64], values[128], *at = values;
         snprintf(key, sizeof key, "event/%llu", last_event + 1);
         if (find(key, values, sizeof values)) {
@@ -489,7 +532,11 @@ int nvmlEventSetWait_v2(void *set, event_t *out, u32 timeout_ms) {
             out->gpu_instance = out->compute_instance = ~0u;
             return OK;
         }
-        if (waited_ms >= timeout_ms) return TIMEOUT;
-        pause_ms(waited_ms + 100 < timeout_ms ? 100 : (int)(timeout_ms - waited_ms));
+        u64 at_ms = now_ms();
+        if (at_ms >= until_ms) return TIMEOUT;
+        if (changes.fd < 0)
+            pause_ms(100);
+        else
+            poll(&changes, 1, (int)(until_ms - at_ms));
     }
 }

@@ -115,7 +115,7 @@ class Wire:
         for _copy in range(self.copies):
             try:
                 answer = self.bed.http.request(
-                    "POST", f"{self.bed.url}{path}", body=body, headers=kept, timeout=60.0
+                    "POST", f"{self.bed.url}{path}", body=body, headers=kept, timeout=DEADLINE_S
                 )
                 status = answer.status
             except urllib3.exceptions.HTTPError:
@@ -146,7 +146,7 @@ class Bed:
         self.folder = folder
         self.files = folder / "controller"
         make_folder(self.files)
-        for name, roles in (("alerts", [Role.ALERT]), ("reader", [Role.READ])):
+        for name, roles in (("alerts", [Role.ALERT]), ("reader", [Role.FLEET_READ])):
             text, entry = make_token(name, roles)
             add_token(self.files / "tokens.toml", entry)
             path = self.files / f"{name}.token"
@@ -247,7 +247,13 @@ class Bed:
             node,
             *(sys.executable, "-m", "rankmend.cli", "run", f"--controller={self.url}"),
             *(f"--ca-file={self.files}/ca.crt", f"--token-file={self.files}/launch.token"),
-            *("--nnodes=2:3", "--nproc-per-node=1", "--job=chain", f"--node-name={node}"),
+            *(
+                "--nnodes=3",
+                "--spares=1",
+                "--nproc-per-node=1",
+                "--job=chain",
+                f"--node-name={node}",
+            ),
             *(f"--state-dir={self.folder}/state-{node}", f"--agent-socket={self.folder}/none"),
             *("--local-addr=127.0.0.1", f"{ROOT}/tests/system/chain/job.py", str(self.folder)),
         )
@@ -377,7 +383,9 @@ class Bed:
     def policy(self) -> dict[str, Any]:
         token = (self.files / "reader.token").read_text()
         headers = {"Authorization": f"Bearer {token}"}
-        answer = self.http.request("GET", f"{self.url}/v1/policy", headers=headers, timeout=60.0)
+        answer = self.http.request(
+            "GET", f"{self.url}/v1/policy", headers=headers, timeout=DEADLINE_S
+        )
         assert answer.status == 200, answer.data
         told: dict[str, Any] = json.loads(answer.data)
         return told
@@ -400,7 +408,7 @@ class Bed:
         eventually(lambda: not self.accusing(node), f"nothing is active about {node}")
 
     def active(self, node: str) -> list[dict[str, Any]]:
-        answer = self.http.request("GET", f"{self.alertmanager}/api/v2/alerts", timeout=60.0)
+        answer = self.http.request("GET", f"{self.alertmanager}/api/v2/alerts", timeout=DEADLINE_S)
         alerts = json.loads(answer.data)
         return [one for one in alerts if one["labels"].get("node") == node]
 
@@ -416,7 +424,7 @@ class Bed:
             f"{self.alertmanager}/api/v2/alerts",
             body=body,
             headers={"Content-Type": "application/json"},
-            timeout=60.0,
+            timeout=DEADLINE_S,
         )
         assert answer.status == 200, answer.data
 

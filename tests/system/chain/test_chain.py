@@ -12,7 +12,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from recovery.messages.outside import PersonAct
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.system.chain.bed import NODES, Bed, missing_daemons
 
 pytestmark = [
@@ -239,7 +239,7 @@ def test_an_escalation_reaches_a_person_until_it_is_acknowledged(bed: Bed) -> No
         f"{bed.url}/v1/incidents/{incident}/acknowledge",
         body=json.dumps({"reason": "seen"}),
         headers={"Authorization": f"Bearer {token}"},
-        timeout=60.0,
+        timeout=DEADLINE_S,
     )
     assert answer.status == 200, answer.data
     (ended,) = eventually(lambda: told("resolved"), "the alert ends")

@@ -188,6 +188,7 @@ class Training:
     arguments: list[str]
     flags: list[str] = field(default_factory=list)
     slots: int = 2
+    spares: int = 0
     name: str = field(default_factory=lambda: f"train-{uuid.uuid4().hex[:8]}")
     plane: int = 0  # of which network the ranks meet on
     launchers: dict[str, Process] = field(default_factory=dict)
@@ -205,7 +206,11 @@ class Training:
         for host in hosts:
             argv = [
                 *(sys.executable, "-m", "rankmend.cli", "run", f"--nnodes={self.nnodes}"),
-                *(f"--nproc-per-node={self.slots}", f"--job={self.name}"),
+                *(
+                    f"--spares={self.spares}",
+                    f"--nproc-per-node={self.slots}",
+                    f"--job={self.name}",
+                ),
                 *(f"--controller={self.cluster.url}", f"--ca-file={host.state}/ca.crt"),
                 *(f"--token-file={host.state}/launch.token", f"--state-dir={host.state}/launcher"),
                 *(f"--checkpoint-dir={self.checkpoints}", *self.flags),
@@ -247,7 +252,7 @@ class Training:
             if attempt <= after or detail.job.state != "running":
                 return None
             nodes = {one.node: one for one in detail.nodes if one.ranks and not one.is_spare}
-            if len(nodes) < int(self.nnodes.partition(":")[0]):
+            if len(nodes) < int(self.nnodes) - self.spares:
                 return None
             told = [
                 json.loads(bytes(one.record))

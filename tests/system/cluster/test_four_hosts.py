@@ -53,7 +53,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def long_job(cluster: Cluster) -> Iterator[Training]:
-    training = Training(cluster, "3:4", LOCKSTEP, [], ["--grace=10"])
+    training = Training(cluster, "4", LOCKSTEP, [], ["--grace=10"], spares=1)
     training.arguments = [
         f"--checkpoint-dir={training.checkpoints}",
         f"--result={training.folder}/result.json",

@@ -23,8 +23,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield made
 
 
-def start(cluster: Cluster, nnodes: str, *hosts: Host, stuck: str = "") -> Training:
-    training = Training(cluster, nnodes, JOBS / "sharded.py", [])
+def start(
+    cluster: Cluster, nnodes: str, *hosts: Host, spares: int = 0, stuck: str = ""
+) -> Training:
+    training = Training(cluster, nnodes, JOBS / "sharded.py", [], spares=spares)
     training.arguments = [
         f"--stuck={stuck}",
         f"--checkpoint-dir={training.checkpoints}",
@@ -108,7 +110,7 @@ def test_a_save_that_a_fault_cut_short_gives_way_to_the_one_before(
 def test_a_job_whose_part_went_with_its_node_is_held_and_says_what_is_missing(
     cluster: Cluster,
 ) -> None:
-    training = start(cluster, "2:3", *cluster.nodes)
+    training = start(cluster, "3", *cluster.nodes, spares=1)
     try:
         used = training.placed(after=0)
         lost = [host for host in cluster.nodes if host.name in used][1]

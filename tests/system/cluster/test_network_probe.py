@@ -70,7 +70,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
             faults = fleet.shared / "faults"
             faults.mkdir()
             script, arguments = JOBS / "uneven.py", [f"--faults={faults}"]
-            training = Training(cluster, f"2:{NODES}", script, arguments, slots=2)
+            training = Training(cluster, f"{NODES}", script, arguments, spares=NODES - 2)
             training.start(*cluster.nodes)
             ranks = {node: one.ranks for node, one in training.placed(0).items()}
             (slow_node,) = (node for node, own in ranks.items() if 0 in own)

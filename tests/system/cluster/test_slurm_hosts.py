@@ -60,7 +60,15 @@ class Job:
         (self.folder / "policy.toml").write_text(POLICY)
         states = f"{self.cluster.fleet.folder}/$SLURMD_NODENAME/{self.folder.name}"
         words = [
-            *(sys.executable, "-m", "rankmend.cli", "run", "--nnodes=3:4", "--nproc-per-node=1"),
+            *(
+                sys.executable,
+                "-m",
+                "rankmend.cli",
+                "run",
+                "--nnodes=4",
+                "--spares=1",
+                "--nproc-per-node=1",
+            ),
             *(f"--config={self.folder}/policy.toml", f"--state-dir={states}"),
             *("--rdzv-endpoint=$(scontrol show hostnames | head -n 1)", "--no-fork-server"),
             *(f"--checkpoint-dir={self.checkpoints}", "--grace=10", str(LOCKSTEP)),

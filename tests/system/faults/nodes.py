@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from recovery.journal.job_folder import list_folders
 from recovery.launcher.guardian.packets import STANDBY_ATTEMPT
 from recovery.launcher.processes.process_tree import descendants, pids, read_mark, read_processes
-from recovery.report.overview import list_folders, read_entries
+from recovery.report.overview import read_entries
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.faults.clock import FakeClock
 from tests.support.faults.process import kill as kill_process
@@ -44,6 +45,7 @@ class Nodes:
     arguments: list[str]
     flags: list[str] = field(default_factory=list)
     script: Path = JOBS / "lockstep.py"
+    spares: int = 0
     hosts: dict[str, Host] = field(default_factory=dict)  # where a node is one; else this machine
     clocks: dict[str, FakeClock] = field(default_factory=dict)  # of nodes on this machine
     running: dict[str, subprocess.Popen[bytes] | Process] = field(default_factory=dict)
@@ -60,7 +62,8 @@ class Nodes:
             state = self.folder / f"state-{name}" if host is None else host.state
             argv = [
                 *(sys.executable, "-m", "rankmend.cli", "run", f"--nnodes={self.nnodes}"),
-                *("--nproc-per-node=2", f"--job={self.name}", f"--node-name={name}"),
+                *(f"--spares={self.spares}", "--nproc-per-node=2", f"--job={self.name}"),
+                f"--node-name={name}",
                 *(f"--state-dir={state}", f"--checkpoint-dir={self.checkpoints}"),
                 *(f"--agent-socket={state}/none", *self.flags),
                 *(str(self.script), *self.arguments),
@@ -229,7 +232,7 @@ class Service:
 
     def ask(self, *words: str) -> subprocess.CompletedProcess[str]:
         argv = [sys.executable, "-m", "rankmend.cli", *words, f"--controller={self.url}"]
-        return subprocess.run(argv, capture_output=True, text=True, timeout=200, check=False)
+        return subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
 
     def journaled(self, kind: type[Any]) -> list[Any]:
         return [

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.eventually import DEADLINE_S
 from tests.system.faults.harness import JOBS, Job, kill
 
 pytestmark = pytest.mark.process
@@ -17,7 +18,7 @@ Make = Callable[..., Job]
 
 def ask(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "rankmend.cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
 
 
 def ask_json(*arguments: str) -> dict[str, object]:

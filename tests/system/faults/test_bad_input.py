@@ -14,7 +14,7 @@ import pytest
 
 from recovery.journal.job_records import TailCut
 from recovery.launcher.processes.process_tree import find_marked
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.system.faults.harness import Job, assert_recovered, kill
 
 pytestmark = [pytest.mark.process, pytest.mark.safety]
@@ -25,7 +25,12 @@ needs_root = pytest.mark.skipif(os.getuid() != 0, reason="mounts a small file sy
 def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "rankmend.cli", "run", f"--state-dir={cwd / 'state'}"]
     return subprocess.run(
-        [*command, *arguments], cwd=cwd, capture_output=True, text=True, timeout=200, check=False
+        [*command, *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
     )
 
 
@@ -128,7 +133,7 @@ def test_a_read_only_checkpoint_folder_is_refused_before_any_rank_runs(tmp_path:
         ["unshare", "-m", "sh", "-c", script],
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=DEADLINE_S,
         check=False,
     )
 
@@ -198,7 +203,7 @@ def test_a_full_shared_memory_is_an_error_that_names_it_and_no_rank_runs(tmp_pat
         ["unshare", "-m", "sh", "-c", script],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=DEADLINE_S,
         check=False,
     )
 

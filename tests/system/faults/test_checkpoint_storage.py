@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from recovery.journal.incident_records import IncidentOpened
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.faults.checkpoint_disk import checkpoint_disk
 from tests.support.faults.process import keep_stopped
 from tests.system.faults.harness import Job, kill
@@ -20,7 +20,7 @@ Make = Callable[..., Job]
 
 def ask(job: Job, *words: str) -> str:
     command = [sys.executable, "-m", "rankmend.cli", *words, f"--state-dir={job.state}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -16,7 +16,7 @@ from recovery.journal.attempt_records import StartWaits
 from recovery.journal.incident_records import PlanWaits, WaitCause
 from recovery.journal.job_records import OutcomeKind, PersonActed
 from recovery.messages.outside import PersonAct
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.system.faults.harness import Job
 
 pytestmark = pytest.mark.process
@@ -51,7 +51,7 @@ def ask(job: Job, *words: str) -> tuple[int, str, str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=DEADLINE_S,
         env={name: text for name, text in os.environ.items() if name != "RANKMEND_CONTROLLER"},
     )
     return told.returncode, told.stdout, told.stderr

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from recovery.journal.incident_records import PlanWaits, TryFailed, WaitCause, WaitsFor
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.faults.mounts import tmpfs
 from tests.support.faults.storage import fill
 from tests.system.faults.harness import Job, kill
@@ -22,7 +22,7 @@ def ask(job: Job, *words: str) -> str:
     command = [sys.executable, "-m", "rankmend.cli", *words, f"--state-dir={job.state}"]
     environment = {**os.environ, "COLUMNS": "1000"}
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=120, check=False, env=environment
+        command, capture_output=True, text=True, timeout=DEADLINE_S, check=False, env=environment
     )
     return done.stdout + done.stderr
 

@@ -6,7 +6,7 @@ import pytest
 
 from recovery.journal.attempt_records import Adopted, AttemptStarted
 from recovery.journal.incident_records import PlanWaits
-from recovery.report.overview import list_folders
+from recovery.journal.job_folder import list_folders
 from tests.support.eventually import eventually
 from tests.support.faults import process, storage
 from tests.system.faults.nodes import Nodes, Service, newest
@@ -19,7 +19,7 @@ def test_a_job_trains_on_under_a_controller_that_has_lost_its_folder_and_is_reco
     make: Callable[..., Nodes], services: Callable[[str], Service]
 ) -> None:
     service = services("ctl").start()
-    nodes = make("2:3", f"--controller={service.url}", steps=100_000)
+    nodes = make("3", f"--controller={service.url}", steps=100_000, spares=1)
     nodes.start("a", "b", "c")
     nodes.wait_step(20)
     placed = [name for name in "abc" if "attempt 1: ranks" in nodes.said(name)]

@@ -11,10 +11,11 @@ import pytest
 
 from recovery.journal.attempt_records import AttemptEnded, AttemptStarted, Proof
 from recovery.journal.cluster_records import PowerOffAsked
+from recovery.journal.job_folder import list_folders
 from recovery.journal.job_records import JobEnded
 from recovery.journal.node_records import LaunchersEnded, NodesOff
-from recovery.report.overview import list_folders, read_entries
-from tests.support.eventually import eventually
+from recovery.report.overview import read_entries
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.faults.clock import WHY_NOT as WHY_NOT_CLOCK
 from tests.support.faults.clock import FakeClock
 from tests.support.hosts import Fleet, why_not
@@ -59,7 +60,7 @@ def test_two_nodes_survive_a_rank_a_launcher_and_the_host_with_the_same_result(
 def test_when_the_host_stays_away_another_launcher_takes_over_with_the_spare(
     make_meeting: Callable[..., Nodes], undisturbed_long: dict[str, object]
 ) -> None:
-    nodes = make_meeting("2:3")
+    nodes = make_meeting("3", spares=1)
     nodes.start("a")
     nodes.wait_said("a", "hosts the controller")
     nodes.start("b", "c")
@@ -79,7 +80,7 @@ def test_when_the_host_stays_away_another_launcher_takes_over_with_the_spare(
 def test_wall_clocks_that_jump_apart_change_neither_the_host_nor_the_result(
     make_meeting: Callable[..., Nodes], tmp_path: Path, undisturbed_long: dict[str, object]
 ) -> None:
-    nodes = make_meeting("2:3")
+    nodes = make_meeting("3", spares=1)
     nodes.clocks = {name: FakeClock(tmp_path / f"clock-{name}") for name in "abc"}
     nodes.start("a")
     nodes.wait_said("a", "hosts the controller")
@@ -97,10 +98,35 @@ def test_wall_clocks_that_jump_apart_change_neither_the_host_nor_the_result(
     assert nodes.result() == undisturbed_long  # of two that take over at once the later one hosts
 
 
+def test_launchers_say_what_went_wrong_and_what_to_do_where_a_service_decides(
+    make: Callable[..., Nodes], controller: str
+) -> None:
+    nodes = make("2", f"--controller={controller}", "--max-restarts=1", steps=100_000)
+    nodes.start("a", "b")
+    nodes.wait_step(20)
+
+    os.kill(nodes.rank_pids("b")[0], signal.SIGKILL)
+    for name in "ab":
+        nodes.wait_said(name, "; recovered: `rankmend why ")
+        said = nodes.said(name)
+        assert f"rankmend: [{name}] incident " in said
+        assert "(blamed: " in said
+        assert f"rankmend: [{name}] decision: " in said
+        assert f"rankmend: [{name}] restart: attempt 2 from " in said
+    os.kill(nodes.rank_pids("b")[0], signal.SIGKILL)
+
+    assert nodes.wait_ends("a", "b") == [137, 137], nodes.output
+    for name in "ab":
+        said = nodes.said(name)
+        assert f"rankmend: [{name}] gave up: " in said, nodes.output
+        assert f"rankmend: [{name}] next: remove the cause" in said
+        assert said.count(f"[{name}] incident ") == 2, "each line once"
+
+
 def test_two_spares_that_race_for_one_place_get_one_place_each_in_turn(
     make: Callable[..., Nodes], controller: str
 ) -> None:
-    nodes = make("2:4", f"--controller={controller}", steps=100_000)
+    nodes = make("4", f"--controller={controller}", steps=100_000, spares=2)
     nodes.start(*"abcd")
     nodes.wait_step(20)
     spares = [name for name in "abcd" if "attempt 1: ranks" not in nodes.said(name)]
@@ -146,7 +172,7 @@ def test_a_person_speaks_to_a_job_whose_launcher_hosts_its_controller(
         argv = [sys.executable, "-m", "rankmend.cli", *arguments]
         named = f"--job-folder={nodes.checkpoints}"
         return subprocess.run(
-            [*argv, named], capture_output=True, text=True, timeout=200, check=False
+            [*argv, named], capture_output=True, text=True, timeout=DEADLINE_S, check=False
         )
 
     shown = ask("status", nodes.name, "--json")
@@ -166,7 +192,7 @@ def test_a_person_speaks_to_a_job_whose_launcher_hosts_its_controller(
 def test_a_spare_takes_the_place_of_a_lost_node_and_a_scheduler_stops_all(
     make: Callable[..., Nodes], controller: str
 ) -> None:
-    nodes = make("2:3", f"--controller={controller}", "--grace=10", steps=100_000)
+    nodes = make("3", f"--controller={controller}", "--grace=10", steps=100_000, spares=1)
     nodes.start("a", "b", "c")
     nodes.wait_step(20)
     (spare,) = (name for name in "abc" if "attempt 1: ranks" not in nodes.said(name))
@@ -205,7 +231,7 @@ def test_a_spare_takes_the_place_of_a_node_without_power_and_waits_for_no_lease(
             f'[[bmcs]]\nmatch = "*"\nurl = "{bmc.url}"\ncredentials_file = "{file}"\ncheck_s = 0\n'
         )
         with run_controller(tmp_path, policy, more) as url:
-            nodes = make("2:3", f"--controller={url}", "--grace=10", steps=100_000)
+            nodes = make("3", f"--controller={url}", "--grace=10", steps=100_000, spares=1)
             nodes.start("a", "b", "c")
             nodes.wait_step(20)
             (spare,) = (name for name in "abc" if "attempt 1: ranks" not in nodes.said(name))
@@ -237,7 +263,7 @@ def test_a_lost_node_that_may_wake_up_is_switched_off_and_its_place_taken(
             f'[[bmcs]]\nmatch = "*"\nurl = "{bmc.url}"\ncredentials_file = "{file}"\ncheck_s = 0\n'
         )
         with run_controller(tmp_path, policy, more) as url:
-            nodes = make("2:3", f"--controller={url}", "--grace=10", steps=100_000)
+            nodes = make("3", f"--controller={url}", "--grace=10", steps=100_000, spares=1)
             nodes.start("a", "b", "c")
             nodes.wait_step(20)
             (spare,) = (name for name in "abc" if "attempt 1: ranks" not in nodes.said(name))
@@ -269,7 +295,7 @@ def test_a_node_that_is_cut_off_stops_its_ranks_and_the_job_goes_on_without_it(
             f"--rdzv-endpoint={hosts['h1'].address}:29400",
             f"--config={fleet.shared}/policy.toml",
         ]
-        nodes = make("2:3", *flags, folder=fleet.shared, hosts=hosts)
+        nodes = make("3", *flags, folder=fleet.shared, hosts=hosts, spares=1)
         nodes.start("h1")
         nodes.wait_said("h1", "hosts the controller")
         nodes.start("h2", "h3")

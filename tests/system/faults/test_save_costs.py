@@ -61,7 +61,7 @@ def test_status_shows_stall_interval_and_cost_of_a_running_job(job: Job) -> None
     assert told["missing"] == ""
     assert told["present"]["interval_s"] == told["interval_s"]
     assert told["best"]["total"] <= told["present"]["total"]
-    text = status(job)
+    text = status(job, job.name)
     assert "newest checked checkpoint: " in text
     assert "of goodput" in text
     assert "this job had none in" in text
@@ -72,7 +72,7 @@ def test_status_shows_stall_interval_and_cost_of_a_running_job(job: Job) -> None
         lambda: (now := shown(job)) and now["repair_s"] and now, "the recovery is counted"
     )
     assert 0.99 < failed["failures"] <= 1
-    assert "and the published rate" in status(job)
+    assert "and the published rate" in status(job, job.name)
     (job.folder / "enough").touch()
     assert job.wait() == 0
 

@@ -15,7 +15,7 @@ import pytest
 from recovery.journal.attempt_records import Choice
 from recovery.journal.snapshot_records import ReplicasDiffer
 from recovery.launcher.processes.process_tree import find_marked
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.system.faults.conftest import run_undisturbed
 from tests.system.faults.harness import Job, assert_recovered, kill
 
@@ -99,7 +99,7 @@ def test_snapshot_that_can_not_be_restored_gives_way_to_the_one_before(
 def step_in_memory(job: Job) -> int | None:
     """Return the newest step of which the launcher has read a snapshot of each rank."""
     command = [sys.executable, "-m", "rankmend.cli", "status", f"--state-dir={job.state}", "--json"]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=200, check=True)
+    told = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=True)
     (one,) = json.loads(told.stdout)["jobs"]
     return (one["snapshots"] or {}).get("step")
 

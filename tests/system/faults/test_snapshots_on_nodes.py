@@ -11,8 +11,9 @@ import pytest
 
 from recovery.journal.attempt_records import AttemptStarted, FetchedPart
 from recovery.journal.incident_records import IncidentOpened
+from recovery.journal.job_folder import list_folders
 from recovery.journal.snapshot_records import ReplicasDiffer, ReplicasKnown
-from recovery.report.overview import list_folders, read_entries
+from recovery.report.overview import read_entries
 from tests.support.eventually import eventually
 from tests.system.faults.nodes import Nodes
 
@@ -99,7 +100,7 @@ def test_spare_that_takes_a_lost_nodes_place_begins_from_the_copies_of_its_snaps
     make_meeting: Callable[..., Nodes],
     undisturbed_long: dict[str, object],
 ) -> None:
-    nodes = with_snapshots(make_meeting("2:3"), every=5, saves_every=1000, step_s=0.04)
+    nodes = with_snapshots(make_meeting("3", spares=1), every=5, saves_every=1000, step_s=0.04)
 
     def copies_are_there() -> None:
         copied = eventually(lambda: copied_step(nodes), "copies")
@@ -120,7 +121,7 @@ def test_without_copies_a_spare_begins_from_the_checkpoint(
     make_meeting: Callable[..., Nodes],
     undisturbed_long: dict[str, object],
 ) -> None:
-    nodes = with_snapshots(make_meeting("2:3"))
+    nodes = with_snapshots(make_meeting("3", spares=1))
     nodes.flags += ["--snapshot-copies=0"]
 
     _lost, spare = lose_a_node(nodes, lambda: nodes.wait_step(50))
@@ -140,7 +141,7 @@ def test_equal_ranks_stand_in_for_those_of_a_lost_node(
 ) -> None:
     # The job must outlive the search for equal ranks, which a busy machine draws out.
     nodes = with_snapshots(
-        make_meeting("2:3"), every=5, saves_every=1000, is_apart=False, step_s=0.08
+        make_meeting("3", spares=1), every=5, saves_every=1000, is_apart=False, step_s=0.08
     )
 
     def are_known() -> None:

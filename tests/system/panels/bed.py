@@ -18,7 +18,7 @@ from detectors.formats.cooling_file import COOLING_FILE
 from detectors.formats.power_file import POWER_FILE
 from detectors.parts.cooling import CoolingReading
 from detectors.parts.power_feeds import PowerReading
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.nics import make_node
 from tests.support.nvml_stub.node import StubNode
 from tests.system.chain.bed import ROOT, Bed, free_port
@@ -230,7 +230,7 @@ class PanelBed(Bed):
 
     def _ranks(self) -> list[dict[str, Any]]:
         url = f"http://127.0.0.1:{self.agent_port}/api/v1/ranks"
-        with urllib.request.urlopen(url, timeout=100) as answer:
+        with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
             ranks: list[dict[str, Any]] = json.load(answer)["ranks"]
         return ranks
 
@@ -238,7 +238,7 @@ class PanelBed(Bed):
         """Return the series of an instant query; raise ValueError with Prometheus' words if it refuses."""
         url = f"http://127.0.0.1:{self.prometheus_port}/api/v1/query"
         answer = self.http.request(
-            "POST", url, fields={"query": query}, encode_multipart=False, timeout=100.0
+            "POST", url, fields={"query": query}, encode_multipart=False, timeout=DEADLINE_S
         )
         told = json.loads(answer.data)
         if told["status"] != "success":

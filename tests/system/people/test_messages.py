@@ -237,7 +237,7 @@ def test_a_plan_that_waits_is_one_message_from_its_question_to_the_recovery(
     assert first["groupKey"] == last["groupKey"]
     texts = first["commonAnnotations"]
     assert texts["summary"] == (
-        f"llama-{CASE[0]}: approve the plan; 64 GPUs idle; rank 3 on {node()} was killed by SIGKILL"
+        f"llama-{CASE[0]}: approve the plan; 64 ranks idle; rank 3 on {node()} was killed by SIGKILL"
     )
     assert texts["next"] == f"rankmend approve {incident()}"
     assert texts["console_url"] == f"https://console/incidents/{incident()}"
@@ -327,7 +327,7 @@ def test_a_switch_that_takes_twenty_nodes_and_ten_jobs_is_one_message(site: Cont
 
     pages = pages_after_quiet(site)
     assert [one["status"] for one in pages] == ["firing", "resolved"], say(pages)
-    assert first["commonAnnotations"]["summary"].startswith("10 jobs: waits for a node; 640 GPUs")
+    assert first["commonAnnotations"]["summary"].startswith("10 jobs: waits for a node; 640 ranks")
     assert all(one.job in first["commonAnnotations"]["jobs"] for one in lost)
 
 
@@ -377,9 +377,9 @@ def test_templates_give_a_pager_a_mail_and_a_chat_all_that_a_person_asks(
 
     title, text, slack = (render(f"rankmend.{name}") for name in ("title", "text", "slack"))
     assert title.startswith(
-        f"[critical] llama-{CASE[0]}: approve the plan; 64 GPUs idle; <!channel>"
+        f"[critical] llama-{CASE[0]}: approve the plan; 64 ranks idle; <!channel>"
     )
-    for word in ("Since: 2", "GPUs idle: 64", f"Next: rankmend why {incident()}",
+    for word in ("Since: 2", "Ranks idle: 64", f"Next: rankmend why {incident()}",
                  f"Page: https://console/incidents/{incident()}", "Done already:"):  # fmt: skip
         assert word in text, text
     assert "<!channel>" not in slack

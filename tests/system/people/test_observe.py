@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.eventually import DEADLINE_S
+
 pytestmark = pytest.mark.process
 JOB = """
 import os, sys, time
@@ -31,7 +33,7 @@ def rankmend(folder: Path, *argv: str) -> "subprocess.CompletedProcess[str]":
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
+        timeout=DEADLINE_S,
         env={**os.environ, "NO_COLOR": "1"},
     )
 
@@ -43,7 +45,7 @@ def run(folder: Path, *flags: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [*command, "--job=watch-me", *flags, f"--state-dir={folder / 'state'}",
          f"--agent-socket={folder / 'none'}", str(script), str(folder / "healthy")],
-        capture_output=True, text=True, check=False, timeout=240,
+        capture_output=True, text=True, check=False, timeout=DEADLINE_S,
     )  # fmt: skip
 
 

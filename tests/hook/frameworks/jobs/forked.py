@@ -1,7 +1,8 @@
-"""Runs a training again and again in forked children: undisturbed, then killed at each of some steps and resumed.
+"""Runs trainings again and again in forked children: undisturbed, then killed at each of some steps and resumed.
 
-A child per run, because the libraries take seconds to import. Prints JSON: the digest of an undisturbed run, and for each
-step of a kill the step that was restored and the digest at the end.
+A child per run, because the libraries take seconds to import. Given is JSON: for each case how often snapshots are taken, and the
+steps of the kills. Prints JSON: for each case the digest of an undisturbed run, and for each step of a kill the step that was
+restored and the digest at the end; or what a function of that name has returned in a child.
 """
 
 import hashlib
@@ -12,6 +13,7 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 PROGRESS = os.environ.pop("RANKMEND_PROGRESS_FILE")  # this process is no rank, its children are
@@ -19,20 +21,36 @@ PROGRESS = os.environ.pop("RANKMEND_PROGRESS_FILE")  # this process is no rank, 
 from rankmend.hook.snapshots import layout  # noqa: E402
 
 FOLDER = Path(os.environ["RANKMEND_SNAPSHOTS"])
-Train = Callable[
-    [Callable[[int], None]], object
-]  # given what is called after each step; returns a model
+AfterStep = Callable[[int], None]  # called after each step
+Train = Callable[[str, int, AfterStep], object]  # a case, how often snapshots are taken; a model
 
 
-def run(train: Train, kills: list[int]) -> None:
-    told = {"undisturbed": _child(train, kill_at=0, choice=""), "kills": {}}
-    for kill_at in kills:
-        assert _child(train, kill_at, choice="") is None, "it was to be killed"
-        step = max(_steps())
-        told["kills"][kill_at] = [step, _child(train, 0, f"3:{step}")]
-        for path in FOLDER.iterdir():
-            path.unlink()
+def run(train: Train, *others: Callable[[], object]) -> None:
+    told = {other.__name__: other() for other in others}
+    for case, (every, kills) in json.loads(sys.argv[1]).items():
+        told[case] = _run_case(partial(train, case, every), kills)
     print(json.dumps(told))
+
+
+def _run_case(train: Callable[[AfterStep], object], kills: list[int]) -> dict[str, object]:
+    restored = {}
+    undisturbed = _child(train, kill_at=0, choice="", is_kept=False)
+    for kill_at in kills:
+        assert _child(train, kill_at, choice="") is None, f"it was to be killed at {kill_at}"
+        step = max(_steps())
+        restored[kill_at] = [step, _child(train, 0, f"3:{step}")]
+        clear()
+    return {"undisturbed": undisturbed, "kills": restored}
+
+
+def clear() -> None:
+    for path in FOLDER.iterdir():
+        path.unlink()
+
+
+def run_once(function: Callable[[], object], choice: str = "") -> str | None:
+    """Return what this returns, a model's digest or a text, in a child that keeps snapshots."""
+    return _child(lambda _after_step: function(), 0, choice)
 
 
 def _steps() -> list[int]:
@@ -45,8 +63,10 @@ def _steps() -> list[int]:
     return found
 
 
-def _child(train: Train, kill_at: int, choice: str) -> str | None:
-    """Return the digest of what was trained, or None where the child was killed."""
+def _child(
+    train: Callable[[AfterStep], object], kill_at: int, choice: str, *, is_kept: bool = True
+) -> str | None:
+    """Return the digest of what was trained, or None where the child was killed; ``is_kept``: with snapshots."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -56,7 +76,7 @@ def _child(train: Train, kill_at: int, choice: str) -> str | None:
             os.environ["RANKMEND_SNAPSHOT"] = choice
             with socket.create_server(("127.0.0.1", 0)) as free:
                 os.environ["MASTER_PORT"] = str(free.getsockname()[1])
-            if not choice and not kill_at:
+            if not is_kept:
                 os.environ["RANKMEND_SNAPSHOTS"] = ""  # undisturbed, and without rankmend
 
             def after_step(step: int) -> None:
@@ -81,14 +101,10 @@ def _child(train: Train, kill_at: int, choice: str) -> str | None:
 def _digest(model: object) -> str:
     import torch
 
+    if isinstance(model, str):
+        return model
     assert isinstance(model, torch.nn.Module)
     whole = hashlib.sha256()
     for name, value in sorted(model.state_dict().items()):
         whole.update(name.encode() + value.detach().contiguous().numpy().tobytes())
     return whole.hexdigest()
-
-
-def arguments() -> tuple[str, int, list[int]]:
-    """Return the case, how often snapshots are taken, and the steps of the kills."""
-    case, every, *kills = sys.argv[1:]
-    return case, int(every), [int(one) for one in kills]

@@ -8,8 +8,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from tests.hook.frameworks.jobs import forked
 
-CASE, EVERY, KILLS = forked.arguments()
-
 
 class Model(lightning.LightningModule):
     def __init__(self):
@@ -38,7 +36,7 @@ class Model(lightning.LightningModule):
         return [optimizer], [{"scheduler": schedule, "interval": "epoch"}]
 
 
-def train(after_step):
+def train(case, every, after_step):
     import rankmend
 
     class Told(lightning.pytorch.Callback):
@@ -47,9 +45,9 @@ def train(after_step):
 
     lightning.seed_everything(1, verbose=False)
     x = torch.randn(28, 8, generator=torch.Generator().manual_seed(0))
-    workers = 1 if CASE == "workers" else 0
-    more = {"accumulate_grad_batches": 2} if CASE == "accumulated" else {}
-    if CASE == "validated":
+    workers = 1 if case == "workers" else 0
+    more = {"accumulate_grad_batches": 2} if case == "accumulated" else {}
+    if case == "validated":
         more = {"val_check_interval": 3}
     trainer = lightning.Trainer(
         accelerator="cpu",
@@ -63,14 +61,14 @@ def train(after_step):
         enable_checkpointing=False,
         **more,
     )
-    print("kept", rankmend.keep_snapshots(trainer, every=EVERY), file=sys.stderr)
+    print("kept", rankmend.keep_snapshots(trainer, every=every), file=sys.stderr)
     model = Model()
     data = TensorDataset(x)
     loader = DataLoader(data, batch_size=4, shuffle=True, num_workers=workers)
-    checks = DataLoader(data, batch_size=7) if CASE == "validated" else None
+    checks = DataLoader(data, batch_size=7) if case == "validated" else None
     trainer.fit(model, loader, checks)
     return model
 
 
 torch.set_num_threads(1)
-forked.run(train, KILLS)
+forked.run(train)

@@ -45,7 +45,6 @@ def launcher(tmp_path: Path) -> Callable[[str], tuple[HostGuard, MeetingClient]]
             state=tmp_path / "state",
             policy=Policy(),
             budgets=None,
-            quiet=True,
         )
         client = MeetingClient(site)
         return HostGuard(site, client, RunOptions("train.py", slurm_run=run)), client

@@ -167,7 +167,7 @@ def test_variable_that_is_no_number_is_named(name: str) -> None:
 @pytest.mark.parametrize(
     ("options", "part"),
     [
-        ({"nnodes": "3:4", "spares": 1}, "both say"),
+        ({"nnodes": "3:4", "spares": 2}, "give at most 1"),
         ({"nnodes": "4", "spares": 4}, "at most 3"),
         ({"spares": 1}, "at most 0"),
     ],

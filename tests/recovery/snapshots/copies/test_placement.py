@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from detectors.formats.site_parts import parse_site_parts
 from detectors.formats.slurm_topology import parse_network
-from detectors.network_topology import NodeBlock, NvlinkDomain, merge
+from detectors.network_topology import GpuChassis, NodeBlock, NvlinkDomain, merge
 from detectors.parts.fleet_parts import NO_DOMAIN, ToldDomain, find_parts
 from recovery.snapshots.copies.placement import (
     Groups,
@@ -98,6 +98,15 @@ def test_an_nvlink_domain_or_block_is_a_rack_where_no_rack_is_told() -> None:
     assert placed_node("n1", (), parts).shares == ("r1", "", "")
     assert placed_node("n2", (), parts).shares == ("d.1", "", "")
     assert placed_node("n3", (), parts).shares == ("b1", "", "")
+
+
+def test_a_chassis_is_a_rack_where_no_rack_is_known() -> None:
+    domain = NvlinkDomain("d.1", ("n1", "n2"), 0.99)
+    chassis = GpuChassis("A1234", ("n1",), 0.99)
+    parts = find_parts(merge([], nvlink_domains=(domain,), chassis=(chassis,)))
+
+    assert placed_node("n1", (), parts).shares == ("A1234", "", "")
+    assert placed_node("n2", (), parts).shares == ("d.1", "", "")
 
 
 def test_an_odd_node_joins_a_ring_of_three() -> None:

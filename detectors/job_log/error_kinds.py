@@ -1,0 +1,226 @@
+"""Which kind an error is that a rank printed: the words of libraries and of CPython, in one order of questions. Pure.
+
+`detectors.failed.error_classes` says the class of an error; a kind is finer, and tells what a restart can do about it.
+"""
+
+import re
+from typing import Final
+
+from detectors.failed.error_classes import may_be_peer
+from detectors.failed.error_text import ErrorText, error_line, read_statements
+from detectors.failed.loading_error import LoadingVerdict, judge_loading
+from detectors.failed.said_error import FailureCause
+from detectors.job_log.kinds import FactTier, LogKind
+
+_K, _T = LogKind, FactTier
+_STALLS: Final = re.compile(
+    r"Timed out waiting \d+ ?ms|Watchdog caught collective|wait timeout after \d+ ?ms|collective operation timeout|monitoredBarrier|Timeout at NCCL|timed out in \d+ms|before timing out|[Bb]arrier timed out"
+)
+_JOINS: Final = re.compile(
+    r"clients joined|waiting for clients|client socket has (?:timed out|failed)|Rendezvous\w*Error|failed to connect to .*TCPStore|connect\(\) timed out|Connection to .* timed out|wait timeout after \d+ms, keys|Socket Timeout"
+)
+_LIBRARY: Final = re.compile(
+    r"cannot open shared object file|undefined symbol|\.so(?:\.\d+)*\b|DLL load failed|symbol lookup|version `|static TLS"
+)
+_NAN: Final = re.compile(
+    r"(?i)\bnan\b|non-?finite|not finite|\binf(?:inity)?\b.{0,30}(?:loss|grad)|(?:loss|grad)\w*.{0,40}\binf\b|FloatingPointError"
+)
+_DATA_TYPES: Final = re.compile(
+    r"^(?:[\w.]+\.)?(?:JSONDecodeError|UnicodeDecodeError|ParserError|ArrowInvalid|YAMLError|ScannerError|DatasetGenerationError|DataError|UnidentifiedImageError|csv\.Error|Error: line contains NUL)\b"
+)
+_CONFIG_WORDS: Final = re.compile(
+    r"(?i)divisible by|\bworld[ _]size\b.*(?:equal|match|divis|must|not)|(?:tensor|pipeline|context|expert|data)[-_ ](?:model[-_ ])?parallel\w*|train_batch_size|micro_batch|\bmust be (?:set|specified|provided|one of|greater|positive|less|equal|>|<)|(?:unknown|unsupported|unrecognized|invalid|missing) (?:\w+ ){0,2}(?:option|config\w*|argument|parameter|key|setting|field|optimizer|scheduler|model type|choice)|not a valid|is not supported|Missing key .{0,60}full_key|extra (?:fields|inputs) not permitted|field required|[Vv]alidationError"
+)
+_CONFIG_TYPES: Final = re.compile(
+    r"^(?:[\w.]+\.)?(?:\w*Config\w*(?:Error|Exception)|ValidationError|MissingMandatoryValue|Interpolation\w*Error|ArgumentError|MisconfigurationException|ConfigAttributeError|ConfigKeyError)\b"
+)
+_STATE: Final = re.compile(
+    r"Error\(s\) in loading state_dict|Missing key\(s\) in state_dict|Unexpected key\(s\) in state_dict|size mismatch for |loaded state dict (?:has a different number|contains a parameter group)|Missing key in checkpoint state_dict"
+)
+_DAMAGED: Final = re.compile(
+    r"PytorchStreamReader failed|failed finding central directory|invalid header or archive is corrupted|unexpected EOF|Ran out of input|pickle data was truncated|UnpicklingError|BadZipFile|InvalidHeaderDeserialization|HeaderTooLarge|MetadataIncompleteBuffer|corrupt"
+)
+_AUTH: Final = re.compile(
+    r"\b(?:401|403)\b.{0,20}(?:Client Error|Unauthorized|Forbidden)|GatedRepo|AccessDenied|InvalidAccessKeyId|NoCredentials|Unable to locate credentials|SignatureDoesNotMatch|AuthenticationError|(?i:invalid (?:api[ _]key|token|credentials))|(?i:api[_ ]key not)|UsageError: api_key|RepositoryNotFound|RevisionNotFound|DatasetNotFoundError|\b404 Client Error|does not appear to have a file named|is not a local folder and is not a valid model identifier"
+)
+# What std::system_error says of a socket's errno: ENOTCONN, ECONNRESET, EPIPE, ECONNREFUSED, ETIMEDOUT.
+_SOCKET_WORDS: Final = re.compile(
+    r"Transport endpoint is not connected|Connection (?:reset by peer|refused|timed out)|Broken pipe"
+)
+# Source: torch_npu, ProcessGroupHCCL.cpp; CANN's EI and EJ codes are of links and of HCCL's processes.
+_HCCL: Final = re.compile(
+    r"HCCL error in|hccl api failed|HCCL function error|\bE[IJ]00\d\d: |\bHccl\w+, error code"
+)
+_SHAPES: Final = re.compile(
+    r"mat1 and mat2 |size of tensor a |expanded size of the tensor|Expected all tensors to be on the same device|Sizes of tensors must match|is invalid for input of size|Given groups=|Given normalized_shape|stack expects each tensor|shape mismatch|expected scalar type|must match the size of tensor|same number of dimensions"
+)
+# Source: torch/csrc/autograd, torch/csrc/distributed/c10d/reducer.cpp: the model's code is at fault.
+_GRAPH: Final = re.compile(
+    r"modified by an inplace operation|Expected to have finished reduction in the prior iteration|Expected to mark a variable ready only once|does not require grad and does not have a grad_fn|backward through the graph a second time|grad can be implicitly created only for scalar|leaf Variable that requires grad (?:is being|has been) used in an in-place|can require gradients|One of the differentiated Tensors (?:appears|does not)|expected m1 and m2 to have the same dtype|should be the same type|must have the same dtype"
+)
+_OUT_OF_SHM: Final = re.compile(r"shared memory|/dev/shm|\(shm\)|</torch_\w+>")
+_CUDA_KINDS: Final = (
+    (re.compile(r"device-side assert triggered|cudaErrorAssert"), _K.DEVICE_ASSERT),
+    (re.compile(r"no kernel image|unsupported toolchain|PTX JIT"), _K.NO_KERNEL_IMAGE),
+    (re.compile(r"illegal memory access|illegal address|misaligned"), _K.ILLEGAL_ACCESS),
+)
+_SIMPLE: Final = {
+    FailureCause.OOM_KILLED: (_K.OOM_KILLED, _T.FACT),
+    FailureCause.DEVICE_MEMORY: (_K.DEVICE_MEMORY, _T.OWN),
+    FailureCause.KILLED: (_K.KILLED, _T.END),
+    FailureCause.CRASHED: (_K.CRASHED, _T.OWN),
+    FailureCause.MIXED_NCCL: (_K.NCCL_VERSIONS, _T.OWN),
+    FailureCause.SERVICE: (_K.SERVICE_AWAY, _T.OWN),
+}
+
+
+def kind_of_error(cause: FailureCause, error: ErrorText) -> tuple[LogKind, FactTier]:  # noqa: PLR0911, PLR0912 - one return for each kind
+    """Return the kind of an error and how much it explains."""
+    said = "\n".join(read_statements(error))
+    first = error_line(error)
+    name = error.type_name
+    if cause is FailureCause.COMMUNICATION:
+        if "EADDRINUSE" in said or "ddress already in use" in said:
+            return LogKind.PORT_IN_USE, FactTier.STALL
+        if _JOINS.search(said):
+            return LogKind.NEVER_JOINED, FactTier.VICTIM
+        if _STALLS.search(said):
+            return LogKind.HANG, FactTier.STALL
+        return LogKind.PEER_LOST, FactTier.VICTIM
+    if name == "Fatal Python error":
+        if "Segmentation" in error.message:
+            return LogKind.SEGFAULT, FactTier.OWN
+        if "Bus error" in error.message:
+            return LogKind.BUS_ERROR, FactTier.OWN
+        if "Illegal" in error.message:
+            return LogKind.CRASHED, FactTier.OWN
+        return LogKind.ABORTED, FactTier.WEAK
+    if simple := _SIMPLE.get(cause):
+        return simple
+    if cause is FailureCause.USER:
+        return (
+            (LogKind.INTERRUPTED, FactTier.END)
+            if name == "KeyboardInterrupt"
+            else (LogKind.TERMINATED, FactTier.VICTIM)
+        )
+    if cause is FailureCause.HOST_MEMORY:
+        if _OUT_OF_SHM.search(said):
+            return LogKind.SHARED_MEMORY, FactTier.OWN
+        is_loader = "DataLoader worker" in said or "dataloader.py" in error.traceback
+        return LogKind.LOADER_WORKER if is_loader else LogKind.HOST_MEMORY, FactTier.OWN
+    if cause is FailureCause.STORAGE:
+        if "No space left" in said or "Errno 28" in said or "os error 28" in said:
+            return LogKind.DISK_FULL, FactTier.OWN
+        is_quota = "uota" in said or "Errno 122" in said
+        return LogKind.DISK_QUOTA if is_quota else LogKind.STORAGE_ERROR, FactTier.OWN
+    if cause is FailureCause.DEVICE:
+        if re.search(r"(?i)version mismatch|initialize nvml|NVMLError", said):
+            return LogKind.DRIVER, FactTier.OWN
+        if re.search(
+            r"No (?:CUDA|HIP) GPUs|no (?:CUDA|ROCm)-capable|busy or unavailable|busy", said
+        ):
+            return LogKind.GPU_ABSENT, FactTier.OWN
+        return LogKind.GPU_HARDWARE, FactTier.OWN
+    if cause is FailureCause.KERNEL_FAULT:
+        if re.search(
+            r"driver version is insufficient|driver on your system|no NVIDIA driver", said
+        ):
+            return LogKind.DRIVER, FactTier.OWN
+        if re.search(r"out of memory|Failed to CUDA \w*alloc", said):
+            return LogKind.DEVICE_MEMORY, FactTier.OWN
+        return next(
+            (kind for form, kind in _CUDA_KINDS if form.search(said)), LogKind.LAUNCH_FAILURE
+        ), FactTier.OWN
+    if cause is FailureCause.PROGRAM:
+        return _kind_of_program(name, said), FactTier.OWN
+    return _kind_of_exception(error, name, first, said)
+
+
+def _kind_of_program(name: str, said: str) -> LogKind:  # noqa: PLR0911 - one return for each kind
+    if name in ("SyntaxError", "IndentationError", "TabError"):
+        return LogKind.SYNTAX_ERROR
+    if name in ("NameError", "UnboundLocalError"):
+        return LogKind.NAME_ERROR
+    if name in ("TypeError", "AttributeError"):
+        return LogKind.TYPE_ERROR
+    if "Detected mismatch between collectives" in said:
+        return LogKind.HANG_MISMATCH
+    for form, kind in _CUDA_KINDS:
+        if form.search(said):
+            return kind
+    if re.search(r"invalid device (?:ordinal|function)", said):
+        return LogKind.GPU_ABSENT
+    if re.search(r"ncclInvalid|Duplicate GPU", said):
+        return LogKind.NCCL_USAGE
+    return LogKind.PROGRAM_ERROR
+
+
+def _kind_of_exception(  # noqa: PLR0911, PLR0912 - one return for each kind
+    error: ErrorText, name: str, first: str, said: str
+) -> tuple[LogKind, FactTier]:
+    if name in ("ModuleNotFoundError", "ImportError"):
+        return (
+            LogKind.LIBRARY_MISSING if _LIBRARY.search(said) else LogKind.IMPORT_ERROR
+        ), FactTier.OWN
+    if not name and re.match(
+        r"can't open file|No module named|Error while finding module", error.message
+    ):
+        return LogKind.SCRIPT_MISSING, FactTier.OWN
+    if not name and re.match(r"\S+: error: |Error: ", error.message):
+        return LogKind.USAGE, FactTier.OWN
+    if name == "terminate":
+        return LogKind.ABORTED, FactTier.WEAK
+    if name.rpartition("::")[2] == "system_error" and _SOCKET_WORDS.search(error.message):
+        return LogKind.PEER_LOST, FactTier.VICTIM
+    if _HCCL.search(said):
+        return LogKind.NCCL_SYSTEM, FactTier.VICTIM
+    if may_be_peer(error):
+        return LogKind.PEER_LOST, FactTier.VICTIM
+    if _STATE.search(said):
+        return LogKind.CHECKPOINT_MISMATCH, FactTier.OWN
+    if _DAMAGED.search(said):
+        return LogKind.CHECKPOINT_DAMAGED, FactTier.OWN
+    if judge_loading(error) is LoadingVerdict.LOADING:
+        is_absent = "FileNotFoundError" in said or "No such file" in said
+        return (LogKind.FILE_MISSING if is_absent else LogKind.CHECKPOINT_DAMAGED), FactTier.OWN
+    if _AUTH.search(said):
+        return LogKind.NOT_AUTHORIZED, FactTier.OWN
+    if (
+        name in ("FileNotFoundError", "NotADirectoryError", "IsADirectoryError")
+        or "[Errno 2]" in said
+    ):
+        return LogKind.FILE_MISSING, FactTier.OWN
+    if name == "PermissionError" or "[Errno 13]" in said:
+        return LogKind.PERMISSION, FactTier.OWN
+    if _NAN.search(first):
+        return LogKind.NOT_FINITE, FactTier.OWN
+    if _GRAPH.search(said):
+        return LogKind.GRAPH, FactTier.OWN
+    if _SHAPES.search(said):
+        return LogKind.SHAPE_MISMATCH, FactTier.OWN
+    if _DATA_TYPES.search(first) or any(_DATA_TYPES.search(part) for part in said.split("\n")):
+        return LogKind.DATA_FORMAT, FactTier.OWN
+    is_checked = name in (
+        "AssertionError",
+        "ValueError",
+        "KeyError",
+        "RuntimeError",
+        "Exception",
+        "",
+    )
+    if _CONFIG_TYPES.search(first) or (is_checked and _CONFIG_WORDS.search(first)):
+        return LogKind.CONFIGURATION, FactTier.OWN
+    if name in (
+        "KeyError",
+        "ValueError",
+        "IndexError",
+        "AssertionError",
+        "ZeroDivisionError",
+        "OverflowError",
+        "RecursionError",
+        "StopIteration",
+    ):
+        return LogKind.VALUE_ERROR, FactTier.OWN
+    if name.endswith("Error") and any("dist::" in part for part in said.split("\n")):
+        return LogKind.PEER_LOST, FactTier.VICTIM
+    return LogKind.EXCEPTION, FactTier.OWN

@@ -1,0 +1,656 @@
+"""What the lines of a job's log state: errors, ends of ranks, words of schedulers, the kernel, NCCL and launchers.
+
+Each fact has a tier, which says how much it can explain:
+
+    FACT     the kernel, the scheduler or a device says what happened
+    OWN      a rank's own error
+    STALL    ranks wait for each other, or a link between them breaks
+    END      how a rank ended: a signal or a crash without words
+    VICTIM   a rank lost a peer, or something stopped it
+    WEAK     an exit code; an error of a thread or another process
+
+Python's tracebacks are read by `detectors.failed.error_text` and classed by `detectors.failed.error_classes`.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Final
+
+from detectors.failed.error_classes import classify
+from detectors.failed.error_text import (
+    ErrorText,
+    PrintedError,
+    error_line,
+    find_errors,
+    fingerprint,
+    read_statements,
+)
+from detectors.failed.said_error import FailureCause
+from detectors.job_log.error_kinds import kind_of_error
+from detectors.job_log.kinds import FactTier, LogKind
+from detectors.job_log.lines import LogLine, SourceLines, streams_of
+from detectors.kernel.event import EventKind, KernelEvent
+from detectors.kernel.log import parse_line
+from detectors.kernel.rules.matcher import Matcher
+
+FACTS_MAX: Final = 20_000
+_TEXT_CHARS_MAX: Final = 400
+_RANKS_MAX: Final = 20_000  # of one line
+
+
+@dataclass(frozen=True, slots=True)
+class LogFact:
+    """One thing that the log states."""
+
+    kind: LogKind
+    tier: FactTier
+    line: LogLine
+    text: str
+    ranks: tuple[int, ...] = ()
+    node: str | None = None
+    peer: str | None = None  # address or name of the other side
+    print_: str = ""  # equal for equal errors
+    error: ErrorText | None = None
+    local_rank: int | None = None
+    is_aside: bool = False  # of a thread, or of an object that was cleared away
+
+
+@dataclass(slots=True)
+class LogFacts:
+    """All that a job's log states about its last attempt, and what is known of the job."""
+
+    facts: list[LogFact] = field(default_factory=list)
+    ended_well: LogLine | None = None  # the last line that says so
+    earlier: list[LogFact] = field(default_factory=list)  # of attempts before the last one
+    ranks: set[int] = field(default_factory=set)  # that said anything
+    world: int | None = None
+    node_of: dict[int, str] = field(default_factory=dict)
+    has_progress: bool = False
+    has_resumed: bool = False
+    attempts: int = 1
+
+
+_XIDS: Final = frozenset({48, 62, 64, 69, 74, 79, 92, 94, 95, 109, 119, 120, 121, 140, 142, 143})
+_NVLINK_XIDS: Final = range(144, 151)
+# Kernel events that explain the end of a job, by the rules of `detectors.kernel`.
+_EVENTS: Final = {
+    **dict.fromkeys(
+        (EventKind.GPU_LOST, EventKind.GPU_RESET_FAILED, EventKind.GPU_MEMORY_UNCORRECTED, EventKind.FABRIC_DOWN, EventKind.GPU_HUNG),
+        LogKind.GPU_HARDWARE,
+    ),
+    **dict.fromkeys((EventKind.MEMORY_UNCORRECTED, EventKind.MACHINE_CHECK, EventKind.PANIC, EventKind.HARD_LOCKUP, EventKind.PCIE_FATAL), LogKind.MACHINE),
+    EventKind.OOM_KILL: LogKind.OOM_KILLED,
+    **dict.fromkeys((EventKind.FS_READ_ONLY, EventKind.NVME_DOWN, EventKind.FS_ERROR, EventKind.NO_PATH), LogKind.STORAGE_ERROR),
+    EventKind.LINK_DOWN: LogKind.LINK_ERROR,
+    EventKind.DRIVER_MISMATCH: LogKind.DRIVER,
+}  # fmt: skip
+# A kernel's stamp is the time since its start, of eight digits at most; UCX's is Unix time, of ten.
+_KERNEL: Final = re.compile(
+    r"\bkernel: |NVRM: |^\[ *\d{1,8}\.\d+\] |\bOut of memory: Kill|oom-kill:"
+)
+# A host's name before the kernel's words: syslog, journalctl, dmesg -T behind pdsh or a collector.
+_SYSLOG_HOST: Final = re.compile(
+    r"^(?:<\d{1,3}>(?:1 )?)?(?:(?:\w{3} )?\w{3} +\d{1,2} [\d:.]{8,15} (?:\d{4} )?|\d{4}-\d\d-\d\d[T ]\S+ )?"
+    r"(?:([A-Za-z][\w.-]*) kernel(?:\[\d+\]|\.\w+)?: |([A-Za-z][\w.-]*\d[\w.-]*)(?:: | \| | )(?=\[[ \d.]+\] |\[\w{3} \w{3} +\d|NVRM: ))"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LineRule:
+    """How one line states a fact. Groups: ranks, node, peer."""
+
+    needs: tuple[str, ...]  # a line without any of these states no such fact
+    pattern: re.Pattern[str]
+    kind: LogKind
+    tier: FactTier
+    source: str
+
+
+def _rule(needs: str, pattern: str, kind: LogKind, tier: FactTier, source: str) -> LineRule:
+    return LineRule(tuple(needs.split("|")), re.compile(pattern), kind, tier, source)
+
+
+_TASK: Final = r"srun: error: (?P<node>[^\s:]+): tasks? (?P<ranks>[\d,\[\]-]+): "
+_K, _T = LogKind, FactTier
+# The first rule that matches decides.
+LINE_RULES: Final = (
+    _rule("srun: error: ", _TASK + r"Out Of Memory", _K.OOM_KILLED, _T.FACT, "srun"),
+    _rule("srun: error: ", _TASK + r"Killed", _K.KILLED, _T.END, "srun"),
+    _rule("srun: error: ", _TASK + r"Segmentation fault", _K.SEGFAULT, _T.END, "srun"),
+    _rule("srun: error: ", _TASK + r"Bus error", _K.BUS_ERROR, _T.END, "srun"),
+    _rule("srun: error: ", _TASK + r"Aborted", _K.ABORTED, _T.WEAK, "srun"),
+    _rule("srun: error: ", _TASK + r"Illegal instruction", _K.CRASHED, _T.END, "srun"),
+    _rule("srun: error: ", _TASK + r"(?:Terminated|Interrupt)", _K.TERMINATED, _T.VICTIM, "srun"),
+    _rule("srun: error: ", _TASK + r"Exited with exit code 93\b", _K.DO_NOT_RETRY, _T.FACT, "srun"),
+    _rule("srun: error: ", _TASK + r"Exited with exit code \d+", _K.EXIT_CODE, _T.WEAK, "srun"),
+    _rule("oom", r"[Dd]etected \d+ oom[-_ ]kill (?:event|handler)", _K.OOM_KILLED, _T.FACT, "slurmstepd"),
+    _rule("oom|out-of-memory handler", r"Some of your processes may have been killed by the cgroup out-of-memory handler|oom[-_]kill event", _K.OOM_KILLED, _T.FACT, "slurmstepd"),
+    _rule("LIMIT|limit|exceeded", r"DUE TO TIME LIMIT|Job \S+ exceeded (?:time|walltime) limit|walltime \d+ exceeded limit|TERM_RUNLIMIT", _K.TIME_LIMIT, _T.FACT, "slurmstepd, PBS, LSF"),
+    _rule("DUE TO|reempt|PREEMPT|pot ", r"DUE TO (?:PREEMPTION|JOB REQUEUE)|\bPREEMPTED\b|[Pp]reempted by|[Ss]pot (?:instance )?(?:interruption|termination|instance is being reclaimed)|TERM_PREEMPT|was preempted\b|[Pp]reempting (?:pod|job)\b", _K.PREEMPTED, _T.FACT, "slurmstepd, Kubernetes, cloud"),
+    _rule("Evicted|low on resource|TaintManager|ByKubelet", r"\bReason:\s*Evicted\b|The node was low on resource|\bDeletionByTaintManager\b|TerminationByKubelet", _K.PREEMPTED, _T.FACT, "Kubernetes"),
+    _rule("DUE TO NODE", r"DUE TO NODE (?:(?P<node>[\w.-]+) )?FAIL", _K.NODE_FAILED, _T.FACT, "slurmstepd"),
+    _rule("Node failure", r"srun: error: Node failure on (?P<node>[\w.,\[\]-]+)", _K.NODE_FAILED, _T.FACT, "srun"),
+    _rule("Task launch", r"srun: error: Task launch for \S+ failed on node (?P<node>[\w.-]+)", _K.NODE_FAILED, _T.FACT, "srun"),
+    _rule("NodeLost|NodeNotReady|ode ", r"Reason:\s*NodeLost|\bNodeNotReady\b|marking node (?P<node>[\w.-]+) as (?:dead|failed)|[Nn]ode (?P<node2>[\w.-]+) (?:has failed|is down|went down|not responding)", _K.NODE_FAILED, _T.FACT, "Kubernetes, Slurm"),
+    _rule("TERM_MEMLIMIT|exceeded", r"TERM_MEMLIMIT|job killed: v?mem \S+ exceeded limit|[Ee]xceeded (?:job |step )?memory limit", _K.OOM_KILLED, _T.FACT, "LSF, PBS, slurmstepd"),
+    _rule("OOMKilled", r"\bOOMKilled\b", _K.OOM_KILLED, _T.FACT, "Kubernetes"),
+    _rule("CANCELLED|ancelled|scancel", r"\*\*\* JOB \S+ ON \S+ CANCELLED AT \S+ \*\*\*|Job \S+ (?:was )?cancelled by|[Cc]ancelled by user|\bscancel\b.*\b(?:user|uid)", _K.CANCELLED, _T.FACT, "slurmstepd"),
+    _rule("*** STEP|Job step aborted", r"\*\*\* STEP \S+ ON \S+ CANCELLED AT|Job step aborted: Waiting", _K.CANCELLED, _T.WEAK, "slurmstepd"),
+    _rule("noticed that process", r"(?:mpirun|prterun|mpiexec) noticed that process rank (?P<ranks>\d+) with PID \d+ on node (?P<node>[\w.-]+) exited on signal 9\b", _K.KILLED, _T.END, "Open MPI"),
+    _rule("noticed that process", r"(?:mpirun|prterun|mpiexec) noticed that process rank (?P<ranks>\d+) with PID \d+ on node (?P<node>[\w.-]+) exited on signal 11\b", _K.SEGFAULT, _T.END, "Open MPI"),
+    _rule("noticed that process", r"(?:mpirun|prterun|mpiexec) noticed that process rank (?P<ranks>\d+) with PID \d+ on node (?P<node>[\w.-]+) exited on signal 7\b", _K.BUS_ERROR, _T.END, "Open MPI"),
+    _rule("noticed that process", r"(?:mpirun|prterun|mpiexec) noticed that process rank (?P<ranks>\d+) with PID \d+ on node (?P<node>[\w.-]+) exited on signal 6\b", _K.ABORTED, _T.END, "Open MPI"),
+    _rule("MPI_ABORT", r"MPI_ABORT was invoked on rank (?P<ranks>\d+)", _K.EXIT_CODE, _T.WEAK, "Open MPI"),
+    _rule("terminated with signal", r"process (?P<ranks>\d+) terminated with signal SIGKILL", _K.KILLED, _T.END, "torch/multiprocessing/spawn.py"),
+    _rule("terminated with signal", r"process (?P<ranks>\d+) terminated with signal SIGSEGV", _K.SEGFAULT, _T.END, "torch/multiprocessing/spawn.py"),
+    _rule("failed", r"ranks? (?P<ranks>\d[\d, and-]*?) failed(?: first)?(?: after step \d+)?: SIGKILL", _K.KILLED, _T.END, "rankmend run"),
+    _rule("failed", r"ranks? (?P<ranks>\d[\d, and-]*?) failed(?: first)?(?: after step \d+)?: SIGSEGV", _K.SEGFAULT, _T.END, "rankmend run"),
+    _rule("failed", r"ranks? (?P<ranks>\d[\d, and-]*?) failed(?: first)?(?: after step \d+)?: (?:SIGKILL, by the out-of-memory|.*out-of-memory kill counted)", _K.OOM_KILLED, _T.FACT, "rankmend run"),
+    _rule("-9|137|SIGKILL", r"exitcode: -9\b|return code = -9\b|exit code:? (?:-9|137)\b|exited with code 137\b|died with <Signals.SIGKILL", _K.KILLED, _T.END, "torchrun, deepspeed, docker"),
+    _rule("-11|139|SIGSEGV", r"exitcode: -11\b|return code = -11\b|exit code:? (?:-11|139)\b|died with <Signals.SIGSEGV", _K.SEGFAULT, _T.END, "torchrun, deepspeed, docker"),
+    _rule("-7|135|SIGBUS", r"exitcode: -7\b|return code = -7\b|exit code:? (?:-7|135)\b|died with <Signals.SIGBUS", _K.BUS_ERROR, _T.END, "torchrun, deepspeed, docker"),
+    _rule("-6|134|SIGABRT", r"exitcode: -6\b|return code = -6\b|exit code:? (?:-6|134)\b|died with <Signals.SIGABRT", _K.ABORTED, _T.WEAK, "torchrun, deepspeed, docker"),
+    _rule("exitcode: 93", r"exitcode: 93\b", _K.DO_NOT_RETRY, _T.FACT, "torchrun"),
+    _rule("exitcode: |return code", r"exitcode: [1-9]\d*\) local_rank|return code = [1-9]\d*\b", _K.EXIT_CODE, _T.WEAK, "torchrun, deepspeed"),
+    _rule("Killed", r"^(?:\S+: line \d+: *\d+ )?(?:Killed)(?: {2,}.*)?$", _K.KILLED, _T.END, "bash"),
+    _rule("egmentation fault|signal 11|SIGSEGV", r"^(?:\S+: line \d+: *\d+ )?Segmentation fault(?: *\(core dumped\))?(?: {2,}.*)?$|Signal: Segmentation fault \(11\)|Caught signal 11\b|\*\*\* SIGSEGV ", _K.SEGFAULT, _T.END, "bash, Open MPI, UCX, glog"),
+    _rule("us error|signal 7|SIGBUS", r"^(?:\S+: line \d+: *\d+ )?Bus error(?: *\(core dumped\))?(?: {2,}.*)?$|Signal: Bus error \(7\)|Caught signal 7\b|\*\*\* SIGBUS ", _K.BUS_ERROR, _T.END, "bash, Open MPI, UCX, glog"),
+    _rule("Illegal instruction", r"^(?:\S+: line \d+: *\d+ )?Illegal instruction(?: *\(core dumped\))?(?: {2,}.*)?$", _K.CRASHED, _T.END, "bash"),
+    _rule("SIGTERM|signal: 15|Killing sub|signal (15)|signal 15", r"Received SIGTERM: 15|closing signal SIGTERM|Received Signals\.SIGTERM death signal|got signal: 15|Killing subprocess \d+|caught signal \(15\)|[Rr]eceived signal 15\b", _K.TERMINATED, _T.VICTIM, "Lightning, torchrun, DeepSpeed"),
+    _rule("signal: 2|SIGINT", r"got signal: 2\b|Received Signals\.SIGINT death signal|Received SIGINT\b", _K.INTERRUPTED, _T.VICTIM, "torchrun"),
+    _rule("Mismatched collective", r"Mismatched collective detected", _K.HANG_MISMATCH, _T.STALL, "NCCL, init.cc"),
+    _rule("waiting for remainder", r"subset of ranks and are waiting for remainder of ranks", _K.HANG, _T.STALL, "Horovod, stall_inspector.cc"),
+    _rule("task:", r"/task:(?P<ranks>\d+) (?:has been set to ERROR|heartbeat timeout)", _K.HANG_GONE, _T.END, "JAX, coordination_service.cc"),
+    _rule("Remote daemon", r"Remote daemon: \S+ on node (?P<node>[\w.-]+)", _K.NODE_FAILED, _T.FACT, "Open MPI, ORTE"),
+    _rule("no rank advances", r"rankmend: incident \S+ no rank advances; ranks? (?P<ranks>\d[\d, and-]*):", _K.HANG_HOST, _T.STALL, "rankmend run"),
+    _rule("Memory access fault", r"Memory access fault by GPU node-\d+", _K.ILLEGAL_ACCESS, _T.OWN, "ROCm"),
+    _rule("HW Exception", r"HW Exception by GPU node-\d+", _K.GPU_HARDWARE, _T.OWN, "ROCm: the runtime's word for a GPU that hangs"),
+    _rule("stream synchronize failed", r"ACL stream synchronize failed", _K.LAUNCH_FAILURE, _T.OWN, "torch_npu, NPUStream.cpp"),
+    _rule("Mismatched NCCL", r"Mismatched NCCL version detected", _K.NCCL_VERSIONS, _T.OWN, "NCCL"),
+    _rule("Duplicate GPU", r"Duplicate GPU detected ?: rank (?P<ranks>\d+)", _K.NCCL_USAGE, _T.OWN, "NCCL"),
+    _rule("NET/", r"NET/\w+ ?: ?(?:\S+ )?Got (?:async|port)[^:]{0,20}event ?: ?.*(?:error|fatal|down)|NET/IB ?: ?\S+:\d+ (?:unknown |Got )?[Aa]sync(?:hronous)? (?:fatal )?(?:event|error)", _K.LINK_ERROR, _T.FACT, "NCCL net_ib.cc: the local port's own event"),
+    _rule("Got completion", r"Got completion from peer (?P<peer>[^\s<]+)(?:<\d+>)? with (?:status=(?:IBV_WC_\w*FLUSH\w*\(?\d*\)?|5)\b|error 5\b)", _K.LINK_ERROR, _T.VICTIM, "NCCL: IBV_WC_WR_FLUSH_ERR follows another error"),
+    _rule("Got completion", r"Got completion (?:from peer (?P<peer>[^\s<]+)(?:<\d+>)? )?with (?:status|error)", _K.LINK_ERROR, _T.STALL, "NCCL net_ib.cc"),
+    _rule("UCX ", r"UCX +(?:ERROR|FATAL) .*(?:[Rr]etry (?:count|counter) exceeded|Endpoint timeout|Connection reset by remote peer|Input/output error)", _K.LINK_ERROR, _T.STALL, "UCX, ib_mlx5_log.c"),
+    _rule("NCCL WARN", r"NCCL WARN .*(?:shared memory segment|/dev/shm).*|NCCL WARN .*No space left on device", _K.SHARED_MEMORY, _T.OWN, "NCCL shm.cc"),
+    _rule("NCCL WARN", r"NCCL WARN .*(?:Cuda failure|CUDA failure).*out of memory|NCCL WARN (?:Failed to CUDA|Cuda).*(?:alloc|memory)", _K.DEVICE_MEMORY, _T.OWN, "NCCL alloc.h"),
+    _rule("NCCL WARN", r"NCCL WARN .*(?:Cuda failure|CUDA failure).*(?:ECC|NVLink error|hardware)", _K.GPU_HARDWARE, _T.OWN, "NCCL"),
+    _rule("NCCL WARN", r"NCCL WARN .*(?:Cuda failure|CUDA failure).*illegal memory access", _K.ILLEGAL_ACCESS, _T.OWN, "NCCL"),
+    _rule("NCCL WARN", r"NCCL WARN .*(?:Call to \w+ (?:from|to) (?P<peer>[\d.:a-fA-F\[\]]+)|Connect to \S+ (?:failed|returned)|[Cc]onnection (?:closed|refused|reset|timed out)|[Bb]roken pipe|remote peer|closed by remote)", _K.PEER_LOST, _T.VICTIM, "NCCL socket.cc"),
+    _rule("error: ", r"^(?:\S+\.py|[a-z][\w-]{1,30}): error: (?:unrecognized arguments|the following arguments are required|argument |ambiguous option|one of the arguments|too few arguments)", _K.USAGE, _T.OWN, "argparse"),
+    _rule("Error: ", r"^Error: (?:No such (?:option|command)|Missing (?:argument|option|parameter)|Invalid value for|Got unexpected extra argument)", _K.USAGE, _T.OWN, "click"),
+    _rule("Could not |Key '|onfig |Error merging", r"^(?:Could not (?:override|append|delete) |Key '[^']+' is not in struct|Primary config |Cannot find primary config|Error merging override)", _K.USAGE, _T.OWN, "hydra"),
+    _rule("wandb: ERROR", r"wandb: ERROR (?:api_key not configured|.*(?:API key|permission denied))", _K.NOT_AUTHORIZED, _T.OWN, "wandb"),
+    _rule("EADDRINUSE|ddress already", r"EADDRINUSE|[Aa]ddress already in use", _K.PORT_IN_USE, _T.STALL, "c10d, socket.cpp"),
+    _rule("clients|imeoutError|rendezvous", r"\b\d+/\d+ clients joined|Timed out after \d+ seconds waiting for clients|RendezvousTimeoutError|rendezvous.{0,60}timed out", _K.NEVER_JOINED, _T.STALL, "c10d, TCPStore.cpp"),
+    _rule("monitoredBarrier", r"failed to pass monitoredBarrier", _K.HANG_HOST, _T.STALL, "c10d, ProcessGroupGloo.cpp"),
+    _rule("Detected mismatch", r"Detected mismatch between collectives on ranks", _K.HANG_MISMATCH, _T.STALL, "c10d, ProcessGroupWrapper.cpp"),
+    _rule("atchdog|Timeout at", r"Watchdog caught collective operation timeout|Timeout at (?:NCCL|collective) ?(?:work)?|failure detected by watchdog", _K.HANG, _T.STALL, "c10d, ProcessGroupNCCL.cpp"),
+    _rule("atchdog|eartbeat", r"watchdog got stuck for|Heartbeat monitor timed out", _K.WATCHDOG_STUCK, _T.STALL, "c10d, ProcessGroupNCCL.cpp"),
+    _rule("nan|NaN|NAN|inite|iverged|inf|INF|Nan", r"(?i)\b(?:found nan|nan (?:detected|found|encountered|value)|loss (?:is|became|has become|went|turned) (?:now )?(?:nan|inf|not finite)|non-?finite (?:loss|grad)|(?:nan|inf)s? in (?:the )?(?:local|loss|grad|forward|backward)|loss diverged)", _K.NOT_FINITE, _T.WEAK, "Megatron-LM, Lightning and others"),
+)  # fmt: skip
+# A line without any of these states no fact. A loop over words takes a tenth of the time of one pattern of them.
+_CANDIDATES: Final = (
+    *("rror", "ill", "ail", "exit", "code", "SIG", "ignal", "CANCEL", "FAIL", "NCCL WARN", "NET/", "oom", "OOM", "atchdog", "Exit", "EXIT"),
+    *("eartbeat", "reempt", "PREEMPT", "vict", "low on", "NodeLost", "NodeNot", "nan", "NaN", "NAN", "in use", "EADDR", "clients", "imed out"),
+    *("imeout", "MPI_", "process", "rank ", "ranks ", "egmentation", "Bus", "Illegal", "override", "struct", "config", "DUE", "limit"),
+    *("OwnerDied", "inite", "ismatched", "HW Exc", "UCX ", "remainder of", "/task:", "emote daemon", "no rank adv", "access fault"),
+)  # fmt: skip
+_KERNEL_WORDS: Final = ("kernel", "NVRM", "Kill", "oom-kill")
+
+
+def _has_any(text: str, words: Sequence[str]) -> bool:
+    for word in words:  # noqa: SIM110 - a loop is twice as fast as any()
+        if word in text:
+            return True
+    return False
+
+
+# torchrun's table of ends. Source: torch/distributed/elastic/multiprocessing/errors/__init__.py.
+_TABLE_HOST: Final = re.compile(r"^\s+host\s+: (\S+)")
+_TABLE_RANK: Final = re.compile(r"^\s+rank\s+: (\d+) \(local_rank: (\d+)\)")
+_TABLE_EXIT: Final = re.compile(r"^\s+exitcode\s+: (-?\d+) ")
+_ROOT: Final = "Root Cause (first observed failure)"
+_HYDRA_RANK: Final = re.compile(r"RANK (\d+) PID \d+ RUNNING AT (\S+)")
+_HYDRA_SIGNAL: Final = re.compile(r"KILLED BY SIGNAL: (\d+)")
+_SIGNALS: Final = {
+    9: (_K.KILLED, _T.END),
+    11: (_K.SEGFAULT, _T.END),
+    7: (_K.BUS_ERROR, _T.END),
+    6: (_K.ABORTED, _T.WEAK),
+    4: (_K.CRASHED, _T.END),
+    8: (_K.CRASHED, _T.END),
+    15: (_K.TERMINATED, _T.VICTIM),
+    2: (_K.INTERRUPTED, _T.VICTIM),
+}
+_COMM: Final = re.compile(r"NCCL INFO .*\brank (\d+) nranks (\d+)\b")
+_WORLD: Final = re.compile(
+    r"(?i)\bworld[_ ]?size['\"]?\s{0,40}(?:[=:]|is|\.{2,60})?\s{0,3}(\d{1,7})\b|distributed_backend=\w+.*MEMBER: \d+/(\d{1,7})|\b\d+/(\d{1,7}) clients joined|store-based barrier for key:\S+ with (\d{1,7}) nodes|Out of all (\d{1,7}) trainers"
+)
+_WORLD_WORDS: Final = ("orld", "ORLD", "MEMBER", "clients", "-based barrier", "trainers")
+_SUCCESS_WORDS: Final = ("raining", "Trainer.fit", "train_runtime", "exits successfully")
+# A run that says that it has ended well.
+_SUCCESS: Final = re.compile(
+    r"(?i)\btraining (?:is |has |was )?(?:completed?|finished|done)\b|`Trainer\.fit` stopped: `max_|'train_runtime'|exits successfully"
+)
+# A thousand collectives of one group: no program starts with as many, so steps were made.
+_WORK: Final = re.compile(r"SeqNum=(\d{1,12})\b")
+_STEPS_WORKS_MIN: Final = 1_000
+_MEMBER: Final = re.compile(r"GLOBAL_RANK: (\d+), MEMBER: \d+/(\d+)")
+_RESUMED: Final = re.compile(
+    r"(?i)resum(?:ed|ing)\b[^\n]{0,60}(?:checkpoint|ckpt|step|iteration|epoch|from)|(?:successfully )?loaded checkpoint|loading checkpoint from|restor(?:ed|ing) (?:from|states)"
+)
+_ATTEMPT: Final = re.compile(
+    r"\d+/\d+ attempts left; will restart worker group|[Rr]estarting worker group|restart_count=[1-9]\d*|\battempt [2-9]\d* (?:of|starts|begins|started)|rankmend: (?:starting )?attempt [2-9]|\bCycle: [1-9]\d*\b|Requeued? job|\[rankmend\] attempt [2-9]"
+)
+
+
+def read_facts(sources: Sequence[SourceLines]) -> LogFacts:
+    """Return what the sources state, in the order of their lines."""
+    job = LogFacts()
+    found: list[LogFact] = []
+    begins: dict[int, int] = {}
+    alike: dict[tuple[str, ...], list[tuple[int, LogFact]]] = {}
+    for place, source in enumerate(sources):
+        begins[place] = _read_lines(source, job, found)
+        for _rank, lines in streams_of(source):
+            found += _errors_alike(lines, alike)
+            if len(found) > FACTS_MAX:
+                break
+        begin = begins[place]
+        last = source.last_progress
+        job.has_progress = job.has_progress or (last is not None and last >= begin)
+        job.ranks |= source.ranks
+        job.ranks.update(line.rank for line in source.lines if line.rank is not None)
+    found = _without_bare(found)
+    ordered = sorted(found, key=lambda fact: (fact.line.number, fact.line.source))
+    job.facts = [fact for fact in ordered if fact.line.number >= begins[fact.line.source]]
+    job.earlier = [fact for fact in ordered if fact.line.number < begins[fact.line.source]]
+    if not job.facts and job.earlier:  # the last attempt says nothing of its end
+        job.facts, job.earlier = job.earlier, []
+    for fact in job.facts:
+        job.ranks.update(fact.ranks)
+        if fact.node and len(fact.ranks) == 1:
+            job.node_of.setdefault(fact.ranks[0], fact.node)
+    return job
+
+
+def _without_bare(found: Sequence[LogFact]) -> list[LogFact]:
+    """Return the facts without those lines that end a traceback, which says more."""
+    told = {
+        (fact.line.source, fact.line.number)
+        for fact in found
+        if fact.error is not None and "\n" in fact.error.traceback
+    }
+    return [
+        fact
+        for fact in found
+        if fact.error is None
+        or "\n" in fact.error.traceback
+        or (fact.line.source, fact.line.number) not in told
+    ]
+
+
+def _read_lines(  # noqa: PLR0912, PLR0915 - one branch for each form of a line
+    source: SourceLines, job: LogFacts, found: list[LogFact]
+) -> int:
+    """Add the facts of single lines; return the line in which the last attempt begins."""
+    begin = 0
+    matcher = Matcher()
+    table_rank: tuple[int, int] | None = None
+    table_host = hydra_host = None
+    hydra_rank: int | None = None
+    is_root = False
+    for line in source.lines:
+        text = line.text
+        if line.rank is not None and line.node is not None:
+            job.node_of.setdefault(line.rank, line.node)
+        if is_kernels_line(text) and (fact := _kernel_fact(matcher, line)):
+            found.append(fact)
+            continue
+        if _ROOT in text:
+            is_root = True
+        if text[:1] == " " or text[:1] == "\t":
+            if match := _TABLE_HOST.match(text):
+                table_host = match[1]
+                continue
+            if match := _TABLE_RANK.match(text):
+                table_rank = int(match[1]), int(match[2])
+                if table_host:
+                    job.node_of.setdefault(table_rank[0], table_host)
+                continue
+            if (match := _TABLE_EXIT.match(text)) and table_rank is not None:
+                found.append(_table_fact(line, int(match[1]), table_rank, table_host, is_root))
+                continue
+            if match := _HYDRA_RANK.search(text):
+                hydra_rank, hydra_host = int(match[1]), match[2]
+            if "sequence" not in text and "[" not in text and "OOMKilled" not in text:
+                continue
+        if "nranks" in text and (match := _COMM.search(text)):
+            if int(match[2]) >= (job.world or 0):
+                job.world = int(match[2])
+                if line.node:
+                    job.node_of[int(match[1])] = line.node
+            continue
+        if "RUNNING AT" in text and (match := _HYDRA_RANK.search(text)):
+            hydra_rank, hydra_host = int(match[1]), match[2]
+        if "KILLED BY" in text and (match := _HYDRA_SIGNAL.search(text)) and hydra_rank is not None:
+            kind, tier = _SIGNALS.get(int(match[1]), (_K.CRASHED, _T.END))
+            found.append(LogFact(kind, tier, line, text.strip(), (hydra_rank,), hydra_host))
+            continue
+        if "SeqNum=" in text and (match := _WORK.search(text)):
+            job.has_progress = job.has_progress or int(match[1]) >= _STEPS_WORKS_MIN
+        if "GLOBAL_RANK" in text and (match := _MEMBER.search(text)):
+            job.world = max(job.world or 0, int(match[2]))
+            job.ranks.add(int(match[1]))
+        elif any(word in text for word in _WORLD_WORDS) and (match := _WORLD.search(text)):
+            size = next((int(group) for group in match.groups() if group), 0)
+            is_of_setting = "AssertionError" in text or "ValueError" in text
+            if (
+                0 < size <= 1_000_000 and not is_of_setting
+            ):  # such an error quotes sizes that don't fit
+                job.world = max(job.world or 0, size)
+        if any(word in text for word in _SUCCESS_WORDS) and _SUCCESS.search(text):
+            job.ended_well = line
+        if ("oad" in text or "esum" in text or "estor" in text) and _RESUMED.search(text):
+            job.has_resumed = True
+        if (
+            "start" in text or "ttempt" in text or "Cycle" in text or "equeue" in text
+        ) and _ATTEMPT.search(text):
+            job.attempts += 1
+            begin = line.number
+        if _has_any(text, _CANDIDATES) and (fact := _line_fact(line) or _bare_fact(line)):
+            found.append(fact)
+        if len(found) > FACTS_MAX:
+            break
+    return begin
+
+
+# How launchers say that a rank ended by itself: Composer, Lightning, torch/multiprocessing/spawn.py. A number behind
+# "process" is a rank only in spawn's words; elsewhere it is a process id, and a local rank names no rank of the job.
+_RANK_END: Final = re.compile(
+    r"(?i)(?:(?<!local )\brank[ :#=]{0,3}(\d{1,7})\]?[^\d\w][^\n]{0,60}?\b(?:exited|exits|crashed|terminated|died|failed|finished)\b[^\n]{0,24}?\b(?:code|status)"
+    r"|\bprocess (\d{1,7}) terminated with exit code)[ :=]{0,3}(-?\d{1,3})\b"
+)
+_SIGNAL_CODES: Final = range(129, 160)  # a shell's: 128 and the signal
+# An error of a device that the watchdog's thread met, in the words of the CUDA or HIP runtime.
+# Source: torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp.
+_WATCHDOG_ERROR: Final = re.compile(
+    r"watchdog thread terminated with exception: (?:\[Rank \d+\] )?((?:CUDA|HIP) error: .*)"
+)
+_OF_RANK: Final = re.compile(r"\bRank (\d{1,7})\]")
+
+
+# Source: paddle/distributed/launch_utils.py, watch_local_trainers.
+_ABORTED_TRAINERS: Final = re.compile(r"trainer process with rank=\[([\d, ]{1,4000})\] was aborted")
+
+
+def _end_fact(line: LogLine) -> LogFact | None:
+    """Return how a rank ended where a launcher names it and its code."""
+    if match := _ABORTED_TRAINERS.search(line.text):
+        ranks = parse_ranks(match[1])
+        text = "exit code that isn't told, of trainers that were aborted"
+        return LogFact(_K.EXIT_CODE, _T.WEAK, line, text, ranks, line.node)
+    if (match := _RANK_END.search(line.text)) is None:
+        return None
+    rank, code = int(match[1] or match[2]), int(match[3])
+    if code in _SIGNAL_CODES:
+        code = 128 - code
+    if code == 0:
+        return None
+    return replace(_table_fact(line, code, (rank, rank), line.node, False), local_rank=None)
+
+
+def _device_fact(line: LogLine) -> LogFact | None:
+    """Return the device's error that a watchdog repeats: it names the rank."""
+    if (match := _WATCHDOG_ERROR.search(line.text)) is None:
+        return None
+    told = _judge_bare("RuntimeError", match[1][:_TEXT_CHARS_MAX])
+    if told is None:
+        return None
+    kind, _tier, print_, error = told
+    rank = _OF_RANK.search(line.text)
+    ranks = (int(rank[1]),) if rank else (line.rank,) if line.rank is not None else ()
+    text = line.text.strip()[:_TEXT_CHARS_MAX]
+    return LogFact(kind, FactTier.OWN, line, text, ranks, line.node, print_=print_, error=error)
+
+
+def _line_fact(line: LogLine) -> LogFact | None:
+    text = line.text
+    has_code = "code" in text or "status" in text or "was aborted" in text
+    has_end = has_code and ("ank" in text or "rocess" in text)
+    if has_end and (fact := _end_fact(line)) is not None:
+        return fact
+    if "terminated with exception" in text and (fact := _device_fact(line)) is not None:
+        return fact
+    for rule in LINE_RULES:
+        for need in rule.needs:
+            if need in text:
+                break
+        else:
+            continue
+        match = rule.pattern.search(text)
+        if match is None:
+            continue
+        groups = match.groupdict()
+        ranks = parse_ranks(groups["ranks"]) if groups.get("ranks") else ()
+        if not ranks and line.rank is not None:
+            ranks = (line.rank,)
+        node = groups.get("node") or groups.get("node2") or line.node
+        local = re.search(r"local_rank: (\d+)", text)
+        return LogFact(
+            rule.kind,
+            rule.tier,
+            line,
+            text.strip()[:_TEXT_CHARS_MAX],
+            ranks,
+            node,
+            groups.get("peer"),
+            local_rank=int(local[1]) if local else None,
+        )
+    return None
+
+
+_BARE: Final = re.compile(
+    r"^(?:\S+ (?:ERROR|CRITICAL)[ :\]-]{1,4})?((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt)): ?(.*)$"
+)
+
+
+def _bare_fact(line: LogLine) -> LogFact | None:
+    """Return an error that a line names; where it ends a traceback, that says more."""
+    match = _BARE.match(line.text)
+    if match is None:
+        return None
+    told = _judge_bare(match[1].rpartition(".")[2], match[2][:_TEXT_CHARS_MAX])
+    if told is None:
+        return None
+    kind, tier, print_, error = told
+    tier = FactTier.WEAK if tier < FactTier.VICTIM else tier
+    ranks = (line.rank,) if line.rank is not None else ()
+    text = error_line(error)[:_TEXT_CHARS_MAX]
+    return LogFact(kind, tier, line, text, ranks, line.node, print_=print_, error=error)
+
+
+# What differs between ranks that print one error: addresses, pointers, how long they waited.
+_OWN_NUMBERS: Final = re.compile(
+    r"\d{1,3}(?:\.\d{1,3}){3}\]?(?::|<)\d+|\b0x[0-9a-f]+|\bran for \d+|\bpid \d+"
+)
+
+
+def _judge_bare(type_name: str, message: str) -> tuple[LogKind, FactTier, str, ErrorText] | None:
+    """Return what a line that names an error means."""
+    if type_name in _LAUNCHERS:
+        return None
+    kind, tier, print_ = _kind_of_form(type_name, _OWN_NUMBERS.sub("0", message))
+    return kind, tier, print_, ErrorText(type_name, message, f"{type_name}: {message}")
+
+
+@lru_cache(maxsize=256)
+def _kind_of_form(type_name: str, message: str) -> tuple[LogKind, FactTier, str]:
+    """Return the kind of an error by its words; thousands of ranks print the same."""
+    error = ErrorText(type_name, message, f"{type_name}: {message}")
+    return *kind_of_error(classify(error), error), fingerprint(error)
+
+
+def parse_ranks(text: str) -> tuple[int, ...]:
+    """Return the ranks of a list such as ``0-3,7`` or ``1 and 4``, bounded."""
+    ranks: list[int] = []
+    for first, last in re.findall(r"(\d{1,7})(?:\s*-\s*(\d{1,7}))?", text):
+        low, high = int(first), int(last or first)
+        ranks += range(low, min(high, low + _RANKS_MAX) + 1)
+        if len(ranks) > _RANKS_MAX:
+            break
+    return tuple(dict.fromkeys(ranks[:_RANKS_MAX]))
+
+
+def is_kernels_line(text: str) -> bool:
+    """Return whether a line has the form of the kernel's log."""
+    is_candidate = text[:1] == "[" or _has_any(text, _KERNEL_WORDS)
+    return is_candidate and _KERNEL.search(text) is not None
+
+
+def _kernel_fact(matcher: Matcher, line: LogLine) -> LogFact | None:
+    """Return what the kernel reports, by the rules of `detectors.kernel`."""
+    event = matcher.match(parse_line(line.text))
+    if event is None:
+        return None
+    kind = _kind_of_event(event)
+    if kind is None:
+        return None
+    host = _SYSLOG_HOST.match(line.text)
+    ranks = (line.rank,) if line.rank is not None else ()
+    node = (host[1] or host[2]) if host else line.node
+    # A link that went down may have come up again: it explains ranks that wait, and nothing else.
+    tier = FactTier.STALL if event.kind is EventKind.LINK_DOWN else FactTier.FACT
+    return LogFact(kind, tier, line, line.text.strip()[:_TEXT_CHARS_MAX], ranks, node)
+
+
+def _kind_of_event(event: KernelEvent) -> LogKind | None:
+    if event.kind is EventKind.XID:
+        is_own = event.code in _XIDS or (event.code or 0) in _NVLINK_XIDS
+        return LogKind.GPU_HARDWARE if is_own else None
+    return _EVENTS.get(event.kind)
+
+
+def _table_fact(
+    line: LogLine, code: int, rank: tuple[int, int], host: str | None, is_root: bool
+) -> LogFact:
+    kind, tier = LogKind.EXIT_CODE, FactTier.WEAK
+    if code == 93:  # as `detectors.failed.failed_ranks.DO_NOT_RETRY`
+        kind, tier = LogKind.DO_NOT_RETRY, FactTier.FACT
+    elif code < 0:
+        kind, tier = _SIGNALS.get(-code, (LogKind.CRASHED, FactTier.END))
+    text = f"exit code {code} of rank {rank[0]}{', the first that torchrun observed' if is_root else ''}"
+    return LogFact(kind, tier, line, text, (rank[0],), host, local_rank=rank[1])
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+_LAUNCHERS: Final = frozenset(
+    {"ChildFailedError", "SystemExit", "CalledProcessError", "ProcessExitedException"}
+)
+# They pass on another error, which stands beside them.
+_WRAPPERS: Final = frozenset(
+    {
+        "ProcessRaisedException",
+        "ExceptionGroup",
+        "BaseExceptionGroup",
+        "RayTaskError",
+        "TrainingFailedError",
+    }
+)
+
+
+def _errors_alike(
+    lines: Sequence[LogLine], known: dict[tuple[str, ...], list[tuple[int, LogFact]]]
+) -> Iterator[LogFact]:
+    """Yield the errors of a stream; a rank that prints what another has printed has its errors."""
+    texts = tuple(
+        _OWN_NUMBERS.sub("0", line.text) if "rror" in line.text else line.text for line in lines
+    )
+    if texts not in known:
+        places = {id(line): place for place, line in enumerate(lines)}
+        found = [(places[id(fact.line)], fact) for fact in _errors_of(lines)]
+        if len(known) < _ALIKE_MAX:
+            known[texts] = found
+        yield from (fact for _place, fact in found)
+        return
+    for place, fact in known[texts]:
+        line = lines[place]
+        ranks = (line.rank,) if line.rank is not None else ()
+        is_line = fact.line.text.strip().startswith(fact.text[:60])
+        text = line.text.strip()[:_TEXT_CHARS_MAX] if is_line else fact.text
+        yield replace(fact, line=line, text=text, ranks=ranks, node=line.node)
+
+
+_ALIKE_MAX: Final = 512  # streams that differ
+
+
+def _errors_of(lines: Sequence[LogLine]) -> Iterator[LogFact]:
+    """Yield the errors that one stream of lines prints."""
+    spread: list[LogLine | None] = []
+    texts: list[str] = []
+    last: LogLine | None = None
+    for line in lines:
+        if last is not None and not line.is_of_rank and line.number > last.number + 1:
+            spread.append(None)  # other lines stood between
+            texts.append("")
+        spread.append(line)
+        # The form of a rank's prefix, by which `find_errors` prefers the main thread's error.
+        texts.append(f"[rank{line.rank}]: {line.text}" if line.is_of_rank else line.text)
+        last = line
+    for printed in find_errors(texts):
+        stated = _line_of(printed, spread)
+        if stated is not None and (fact := error_fact(printed, stated)):
+            head = spread[printed.start - 1] if printed.start else None
+            is_aside = head is not None and _ASIDE.match(head.text) is not None
+            yield replace(fact, is_aside=True) if is_aside else fact
+
+
+_ASIDE: Final = re.compile(r"Exception ignored in|Exception in thread")
+
+
+def _line_of(printed: PrintedError, spread: Sequence[LogLine | None]) -> LogLine | None:
+    """Return the line in which an error is stated."""
+    said = error_line(printed.error)[:60]
+    part = spread[printed.start : printed.end]
+    stated = (line for line in reversed(part) if line is not None and said and said in line.text)
+    return next(stated, None) or next((line for line in part if line is not None), None)
+
+
+def error_fact(printed: PrintedError, line: LogLine) -> LogFact | None:
+    """Return what an error that a rank printed means, or None for a launcher's summary."""
+    error = printed.error
+    cause = classify(error)
+    if error.type_name in _LAUNCHERS and cause is not FailureCause.KILLED:
+        if error.type_name != "CalledProcessError":
+            return None
+        kind, tier = LogKind.EXIT_CODE, FactTier.WEAK
+    else:
+        kind, tier = kind_of_error(cause, error)
+    if error.type_name in _WRAPPERS and kind is LogKind.EXCEPTION:
+        tier = FactTier.WEAK
+    if printed.is_weak and tier in (FactTier.OWN, FactTier.END):
+        tier = FactTier.WEAK
+    if not printed.is_own:
+        tier = FactTier.WEAK if tier is FactTier.OWN else max(tier, FactTier.VICTIM)
+    fact = LogFact(
+        kind,
+        tier,
+        line,
+        error_line(error)[:_TEXT_CHARS_MAX],
+        (line.rank,) if line.rank is not None else (),
+        line.node,
+        print_=fingerprint(error),
+        error=error,
+    )
+    if cause is FailureCause.COMMUNICATION and (
+        match := _PEER.search("\n".join(read_statements(error)))
+    ):
+        fact = replace(fact, peer=match[1])
+    return fact
+
+
+_PEER: Final = re.compile(r"by peer \[?([\d.:a-fA-F]+)\]?|Got completion from peer ([^\s<]+)")

@@ -1,0 +1,66 @@
+"""What the ranks' output says of a failure: the verdict of `rankmend diagnose log` on a bounded tail of it.
+
+A program in another language, in a container or under `--no-python` has no hook, and its error is none of Python's.
+Its last lines are all that is known then. The verdict is evidence for people, beside what hook, guardian and
+controller know: no decision reads it. A rank whose own error is known needs none.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from detectors.job_log.kinds import LogClass
+from detectors.job_log.lines import LogSource
+from detectors.job_log.verdict import LogVerdict, diagnose_log
+from rankmend.printable import printable
+from recovery.launcher.ranks.rank_logs import kept_by, read_tail
+
+TAIL_BYTES_MAX: Final = 65_536  # of a file: 600 lines, of which a traceback takes 60
+FILES_MAX: Final = 256  # of one node: standard output and error of 128 ranks
+SAYS_CHARS_MAX: Final = 400  # in a report, a record and a line of `rankmend why`
+
+Lines = Mapping[int, tuple[Sequence[str], Sequence[str]]]  # stdout and stderr of each rank
+
+
+def judge_output(lines: Lines, state: Path, attempt: int) -> LogVerdict | None:
+    """Return what the ranks' output says, or None where it shows no failure.
+
+    ``state``: the job's state folder, which names the launcher's log files of the run, if it keeps any: their
+    tails are longer than ``lines``.
+    """
+    texts = {
+        _name_of(rank, stream): [line.encode("utf-8", "replace") for line in said]
+        for rank, streams in lines.items()
+        for stream, said in zip(("stdout", "stderr"), streams, strict=True)
+    }
+    logs = [log for log in kept_by(state).files() if log.attempt == attempt]
+    for log in logs[:FILES_MAX]:
+        if tail := read_tail(log.path, TAIL_BYTES_MAX):
+            texts[_name_of(log.rank, log.stream)] = tail.split(b"\n")
+    verdict = diagnose_log([LogSource(name, said) for name, said in texts.items() if said])
+    return None if verdict.error_class is LogClass.NONE else verdict
+
+
+def _name_of(rank: int, stream: str) -> str:
+    return f"rank_{rank}/{stream}.log"  # by which `detectors.job_log.lines` knows the rank
+
+
+def in_words(verdict: LogVerdict) -> str:
+    """Return a verdict in one bounded line."""
+    text = (
+        f"{verdict.decision.value}: {verdict.reason} (class {verdict.error_class.value}; "
+        f"blamed: {verdict.blame.value}; confidence {verdict.confidence:.2f})"
+    )
+    return printable(text)[:SAYS_CHARS_MAX]
+
+
+def judge_saved(folder: Path, state: Path, attempt: int) -> LogVerdict | None:
+    """Return what the output says that was saved in an attempt's folder of evidence."""
+    lines: dict[int, tuple[list[str], list[str]]] = {}
+    for path in sorted(folder.glob("std*-rank-*.txt"))[:FILES_MAX]:
+        stream, _dash, rank = path.stem.partition("-rank-")
+        if not rank.isdecimal():
+            continue
+        said = read_tail(path, TAIL_BYTES_MAX).decode("utf-8", "replace").splitlines()
+        lines.setdefault(int(rank), ([], []))[stream == "stderr"].extend(said)
+    return judge_output(lines, state, attempt)

@@ -1,0 +1,1 @@
+"""Beside an unchanged torchrun: `torchrun --rdzv-backend=rankmend` (docs/use/watch.md)."""

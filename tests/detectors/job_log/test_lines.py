@@ -1,0 +1,130 @@
+"""Lines of a job's log: prefixes, names of files, forms, bounds."""
+
+import pytest
+
+from detectors.job_log.lines import (
+    FORM_LINES_MAX,
+    LINE_BYTES_MAX,
+    LogSource,
+    SourceLines,
+    read_sources,
+)
+
+
+def read(text: bytes, name: str = "job.log") -> SourceLines:
+    (source,) = read_sources([LogSource(name, text.split(b"\n"))])
+    return source
+
+
+@pytest.mark.parametrize(
+    ("line", "rank", "text"),
+    [
+        (b"[rank3]: ValueError: bad", 3, "ValueError: bad"),
+        (b"[default7]:ValueError: bad", 7, "ValueError: bad"),
+        (b"[default7]:[rank23]: ValueError: bad", 23, "ValueError: bad"),
+        (b"[1,3]<stderr>:ValueError: bad", 3, "ValueError: bad"),
+        (b"2024-05-01T10:00:00.123Z stderr F [rank5]: ValueError: bad", 5, "ValueError: bad"),
+        (b"\x1b[31m[rank2]: ValueError: bad\x1b[0m", 2, "ValueError: bad"),
+        (b"ValueError: bad", None, "ValueError: bad"),
+    ],
+)
+def test_prefix_gives_the_rank_and_is_taken_away(line: bytes, rank: int | None, text: str) -> None:
+    (kept,) = read(line).lines
+
+    assert (kept.rank, kept.text) == (rank, text)
+
+
+def test_number_before_a_colon_is_a_rank_only_where_most_lines_have_one() -> None:
+    labelled = read(b"0: start\n1: start\n1: ValueError: bad")
+    plain = read(b"start\nloading\n17: ValueError: bad\nmore\nlines")
+
+    assert [(line.rank, line.text) for line in labelled.lines] == [(1, "ValueError: bad")]
+    assert [line.rank for line in plain.lines if "Error" in line.text] == [None]
+
+
+@pytest.mark.parametrize(
+    ("name", "rank"),
+    [
+        ("run_x/attempt_0/3/stderr.log", 3),
+        ("logs/rank_12.log", 12),
+        ("node4-rank7.txt.gz", 7),
+        ("slurm-4711.out", None),
+        ("train-2024-05-01.log", None),
+    ],
+)
+def test_name_of_a_file_gives_the_rank_where_it_says_one(name: str, rank: int | None) -> None:
+    (kept,) = read(b"ValueError: bad", name).lines
+
+    assert kept.rank == rank
+
+
+def test_lines_that_differ_in_numbers_only_are_not_kept_without_end() -> None:
+    text = b"\n".join(b"Error: retry %d of shard %d" % (n, n) for n in range(30_000))
+
+    kept = read(text).lines
+
+    assert len(kept) < 5_000
+    assert [line.number for line in kept[:FORM_LINES_MAX]] == [*range(1, FORM_LINES_MAX + 1)]
+    assert kept[-1].number == 30_000
+
+
+def test_line_without_an_end_is_cut() -> None:
+    (kept,) = read(b"ValueError: " + b"x" * 3_000_000).lines
+
+    assert len(kept.text) == LINE_BYTES_MAX
+
+
+def test_progress_bar_that_overwrites_itself_leaves_its_last_part() -> None:
+    (kept,) = read(b" 10%|#   | 1/9\r 20%|##  | 2/9\rKilled").lines
+
+    assert kept.text == "Killed"
+
+
+def test_utf_16_and_broken_utf_8_are_read() -> None:
+    wide = read("ValueError: bad\n".encode("utf-16-le"))
+    broken = read(b"ValueError: \xff\xfe bad")
+
+    assert wide.lines[0].text == "ValueError: bad"
+    assert broken.lines[0].text.startswith("ValueError: ")
+
+
+@pytest.mark.parametrize(
+    ("line", "is_step"),
+    [
+        (b" iteration       10/  500000 | lm loss: 1.1E+01 | grad norm: 3.1", True),
+        (b"{'loss': 2.3, 'learning_rate': 5e-05, 'epoch': 0.1}", True),
+        (b"Epoch 0:  6%|#  | 320/5001 [00:28<94:39, 1.37it/s, loss=2.6]", True),
+        (b"Loading checkpoint shards:  57%|###  | 4/7 [00:40<00:29,  9.96s/it]", False),
+        (b"  0%|          | 0/800 [00:22<?, ?it/s]", False),
+        (b"using loss scale 1.0", False),
+        (b"loss function: cross_entropy", False),
+    ],
+)
+def test_training_step_is_known_by_its_loss_or_bar(line: bytes, is_step: bool) -> None:
+    assert (read(line).first_progress is not None) is is_step
+
+
+@pytest.mark.parametrize(
+    "stamp", [b"2025-03-01T10:00:00.1Z stderr F ", b"2025-03-01T10:00:00.1Z ", b"10:00:00,123 "]
+)
+def test_stamp_before_a_line_leaves_the_lines_own_indent(stamp: bytes) -> None:
+    lines = (
+        b"Traceback (most recent call last):",
+        b'  File "/w/a.py", line 3, in main',
+        b"    go()",
+    )
+
+    kept = read(b"\n".join(stamp + line for line in lines)).lines
+
+    assert [line.text for line in kept] == [line.decode() for line in lines]
+
+
+def test_error_of_a_spawned_process_belongs_to_its_rank_up_to_an_empty_line() -> None:
+    text = b"""-- Process 2 terminated with the following error:
+Traceback (most recent call last):
+  File "/w/a.py", line 3, in main
+ValueError: bad
+
+RuntimeError: of the parent"""
+
+    assert [line.rank for line in read(text).lines] == [None, 2, 2, 2, None, None]

@@ -1,0 +1,68 @@
+"""Real lines and their siblings on machines that are well: cases.toml, judged as `rankmend check log` does."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from agent.findings.policy_files import load_policy
+from detectors.finding import Action, Severity
+from detectors.kernel.event_groups import KernelLogState
+from detectors.kernel.log import parse_log
+from detectors.kernel.log_verdict import judge
+
+VERDICTS = {"critical", "warning", "quiet", "unknown"}
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    evidence: str
+    seen: str
+    lines: list[str]
+    verdict: str
+    action: Action | None = None
+    devices: list[str] = field(default_factory=list)
+    kind: str = "kernel"
+
+
+def read_cases() -> list[Case]:
+    text = (Path(__file__).parent / "cases.toml").read_text()
+    cases: list[Case] = msgspec.toml.decode(text, type=dict[str, list[Case]])["case"]
+    return cases
+
+
+CASES = read_cases()
+POLICY = load_policy(None)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_line_means_what_its_evidence_says_and_no_more(case: Case) -> None:
+    state = KernelLogState()
+
+    state.feed_all(parse_log(line + "\n" for line in case.lines))
+    findings = judge(state.groups(), POLICY)
+
+    severities = [finding.severity for finding in findings]
+    worst = "quiet"
+    if Severity.CRITICAL in severities:
+        worst = "critical"
+    elif Severity.WARNING in severities:
+        worst = "warning"
+    elif state.missed or state.quoted:
+        worst = "unknown"
+    assert worst == case.verdict
+    bad = [finding for finding in findings if finding.severity is not Severity.INFO]
+    if case.action is not None:
+        assert bad[0].action is case.action
+    if case.devices:
+        assert sorted({finding.device for finding in bad}) == case.devices
+    if state.kind is not None:
+        assert state.kind.value == case.kind
+
+
+def test_each_case_has_a_name_of_its_own_an_evidence_and_a_place_where_it_was_seen() -> None:
+    assert len({case.name for case in CASES}) == len(CASES)
+    assert all(case.evidence and case.seen and case.lines for case in CASES)
+    assert {case.verdict for case in CASES} == VERDICTS

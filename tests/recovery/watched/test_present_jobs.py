@@ -1,0 +1,76 @@
+"""Which jobs run on a node by the word of its agent, and when that word counts."""
+
+from rankmend.watched_report import LeftJob, PresentJob, WatchedReport
+from recovery.watched.watched_jobs import PRESENT_KEPT_S, PRESENT_OF_NODE_MAX, PresentJobs
+
+OURS, OTHER = (f"0c1d6a52-0000-4000-8000-00000000000{digit}" for digit in "12")
+
+
+def report(node: str, *jobs: tuple[str, int, str]) -> WatchedReport:
+    present = tuple(PresentJob(job_id=job, uid=uid, user=user) for job, uid, user in jobs)
+    return WatchedReport(node=node, present=present)
+
+
+def test_a_job_is_where_the_agent_reports_it_and_nowhere_else() -> None:
+    jobs = PresentJobs()
+    jobs.take(report("n1", (OURS, 1001, "alice")), 10.0)
+
+    assert jobs.is_on("n1", OURS, "alice", 11.0)
+    assert not jobs.is_on("n2", OURS, "alice", 11.0)
+    assert not jobs.is_on("n1", OTHER, "alice", 11.0)
+
+
+def test_the_word_lasts_ten_minutes_also_after_the_job_has_left() -> None:
+    jobs = PresentJobs()
+    jobs.take(report("n1", (OURS, 1001, "alice"), (OTHER, 1002, "bob")), 10.0)
+    jobs.take(report("n1", (OTHER, 1002, "bob")), 70.0)
+    jobs.take(report("n1", (OTHER, 1002, "bob")), 130.0)
+
+    assert jobs.is_on("n1", OURS, "alice", 10.0 + PRESENT_KEPT_S)
+    assert not jobs.is_on("n1", OURS, "alice", 10.1 + PRESENT_KEPT_S)
+    assert jobs.is_on("n1", OTHER, "bob", 10.1 + PRESENT_KEPT_S)
+
+
+def test_a_job_that_has_left_counts_for_the_rest_of_its_ten_minutes_after_a_take_over() -> None:
+    """The agent says so again: the controller that takes over has nothing, and the job is on the node no more."""
+    jobs = PresentJobs()
+    left = LeftJob(job_id=OURS, uid=1001, user="alice", age_s=100.0)
+    jobs.take(WatchedReport(node="n1", left=(left,)), 500.0)
+
+    assert jobs.is_on("n1", OURS, "alice", 400.0 + PRESENT_KEPT_S)
+    assert not jobs.is_on("n1", OURS, "alice", 400.1 + PRESENT_KEPT_S)
+    assert not jobs.is_on("n2", OURS, "alice", 501.0)
+
+
+def test_what_an_agent_says_of_a_job_that_has_left_makes_no_word_older_and_none_for_ever() -> None:
+    jobs = PresentJobs()
+    jobs.take(report("n1", (OURS, 1001, "alice")), 490.0)
+    older = LeftJob(job_id=OURS, uid=1001, user="alice", age_s=100.0)
+    ancient = LeftJob(job_id=OTHER, uid=1002, user="bob", age_s=PRESENT_KEPT_S + 1.0)
+    jobs.take(WatchedReport(node="n1", left=(older, ancient)), 500.0)
+
+    assert jobs.is_on("n1", OURS, "alice", 490.0 + PRESENT_KEPT_S)
+    assert not jobs.is_on("n1", OTHER, "bob", 500.0)
+
+
+def test_an_owner_called_otherwise_than_the_user_counts_until_nodes_differ_about_the_user() -> None:
+    jobs = PresentJobs()
+    jobs.take(report("n1", (OURS, 1001, "alice")), 10.0)
+    assert jobs.is_on("n1", OURS, "team-llama", 11.0)
+
+    jobs.take(report("n2", (OURS, 1002, "mallory")), 12.0)
+
+    assert not jobs.is_on("n1", OURS, "team-llama", 13.0)
+    assert not jobs.is_on("n2", OURS, "team-llama", 13.0)
+    assert jobs.is_on("n1", OURS, "alice", 13.0)
+    assert jobs.is_on("n1", OURS, "1001", 13.0)
+    assert not jobs.is_on("n2", OURS, "alice", 13.0)
+
+
+def test_a_node_that_names_ever_other_jobs_keeps_a_bounded_number() -> None:
+    jobs = PresentJobs()
+    named = [f"0c1d6a52-0000-4000-8000-{number:012d}" for number in range(PRESENT_OF_NODE_MAX + 64)]
+    for first in range(0, len(named), 64):
+        jobs.take(report("n1", *((job, 1, "a") for job in named[first : first + 64])), 10.0)
+
+    assert sum(jobs.is_on("n1", job, "a", 11.0) for job in named) == PRESENT_OF_NODE_MAX

@@ -1,0 +1,75 @@
+"""Trains on two ranks that the script starts itself, or that another launcher below the rank starts.
+
+inner_ranks.py HOW FOLDER LET_GO [CHECKPOINT]
+"""
+
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+
+def train(rank: int | None, port: int, folder: str, let_go: str, path: str | None) -> None:
+    """``rank``: None where a launcher's variables say it, or accelerate's debug_launcher has formed the group."""
+    import torch
+    import torch.distributed as dist
+
+    if rank is None and not dist.is_initialized():
+        dist.init_process_group("gloo")
+    elif rank is not None:
+        address = f"tcp://127.0.0.1:{port}"
+        dist.init_process_group("gloo", init_method=address, rank=rank, world_size=2)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+    optimizer = torch.optim.Adam(model.parameters())
+    step = 0
+    if path is not None:
+        state = torch.load(path)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        step = state["step"]
+    is_over = torch.zeros(1)
+    while not is_over:
+        step += 1
+        model(torch.ones(1, 4)).sum().backward()
+        optimizer.step()
+        time.sleep(0.02)
+        if step == 20 and dist.get_rank() == 0:
+            state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
+            torch.save(state, Path(folder, "tmp"))
+            Path(folder, "tmp").replace(Path(folder, "step_20.pt"))
+        is_over.fill_(Path(let_go).exists())
+        dist.all_reduce(is_over, op=dist.ReduceOp.MAX)
+    dist.destroy_process_group()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def main() -> None:
+    how, folder, let_go, *rest = sys.argv[1:]
+    arguments = (free_port(), folder, let_go, rest[0] if rest else None)
+    if how in ("spawn", "fork", "forkserver"):
+        import torch.multiprocessing as mp
+        import torch.optim  # as a script that makes its optimizer elsewhere
+
+        mp.start_processes(train, arguments, nprocs=2, start_method=how)
+    elif how == "debug_launcher":
+        from accelerate import debug_launcher
+
+        debug_launcher(train, args=(None, *arguments), num_processes=2)
+    elif how == "torchrun":
+        import torch.optim  # noqa: F401
+
+        options = ["--standalone", "--nproc-per-node=2", __file__, "in place", *sys.argv[2:]]
+        command = [sys.executable, "-m", "torch.distributed.run", *options]
+        raise SystemExit(subprocess.call(command))
+    else:
+        train(None, *arguments)
+
+
+if __name__ == "__main__":
+    main()
