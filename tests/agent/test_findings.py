@@ -35,7 +35,7 @@ from tests.support.agent import (
 )
 from tests.support.eventually import DEADLINE_S, eventually
 
-pytestmark = [pytest.mark.process, pytest.mark.safety]
+pytestmark = pytest.mark.process
 
 SENSOR = (("device", "nct-1"), ("sensor", "temp1"))
 
@@ -127,6 +127,7 @@ class World:
 ACTIVE = "finding_active{sensor_critical,sensor,,nct-1/temp1,critical,drain}"
 
 
+@pytest.mark.safety
 def test_finding_is_a_metric_a_page_a_journal_line_and_an_alert(tmp_path: Path) -> None:
     world = World(tmp_path)
     assert ACTIVE not in world.look(hot(95))
@@ -254,6 +255,7 @@ def test_reload_ends_the_findings_of_checks_that_are_gone(tmp_path: Path) -> Non
     assert ACTIVE not in world.look(hot(95))
 
 
+@pytest.mark.safety
 def test_finding_of_a_check_that_is_gone_after_a_restart_is_journaled_as_ended(
     tmp_path: Path,
 ) -> None:
@@ -278,6 +280,7 @@ def latched(checks: list[Check]) -> list[Check]:
     ]
 
 
+@pytest.mark.safety
 def test_person_releases_a_latched_finding_by_its_id(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.checks = latched(world.checks)
@@ -345,6 +348,7 @@ def test_word_that_a_finding_is_over_which_cant_be_taken_harms_no_finding(
     assert caplog.text.count("cannot look for released findings") == 1
 
 
+@pytest.mark.safety
 def test_journal_is_bounded_and_survives_a_torn_line(tmp_path: Path) -> None:
     store = FindingStore(tmp_path)
     store.append([{"n": 1}])

@@ -27,7 +27,7 @@ from recovery.launcher.rendezvous.rendezvous_store import (
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.fork_bench import Node
 
-pytestmark = [pytest.mark.process, pytest.mark.torch, pytest.mark.safety]
+pytestmark = [pytest.mark.process, pytest.mark.torch]
 
 LOOPBACK = "127.0.0.1"
 TORCH = ["torch", "torch.distributed"]
@@ -183,6 +183,7 @@ def test_a_server_without_torch_is_asked_for_no_store(bench: Bench) -> None:
     assert not bench.store.is_forked
 
 
+@pytest.mark.safety
 def test_neither_the_end_of_the_server_nor_a_fence_ends_the_store(bench: Bench) -> None:
     bench.prepare()
     bench.node.make_ready(TORCH)
@@ -262,6 +263,7 @@ def test_no_more_are_forked_after_three_that_ended(bench: Bench) -> None:
     assert (endpoint.is_hosted, bench.store.is_forked) == (True, False)
 
 
+@pytest.mark.safety
 def test_a_server_that_goes_on_too_late_makes_no_second_store(bench: Bench) -> None:
     bench.prepare()
     bench.node.make_ready(TORCH)

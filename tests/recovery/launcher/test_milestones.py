@@ -11,7 +11,7 @@ from rankmend.milestones import ENV_MILESTONES_FD, ProcessMilestone, name_milest
 from tests.support.eventually import DEADLINE_S
 from tests.support.milestones import Milestones, milestones
 
-pytestmark = [pytest.mark.process, pytest.mark.safety]
+pytestmark = pytest.mark.process
 
 # Notes what of the descriptor it has inherited, and is killed in its first attempt.
 SCRIPT = """

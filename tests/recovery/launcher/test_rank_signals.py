@@ -25,7 +25,7 @@ from tests.support.eventually import eventually
 from tests.support.guardian_ward import PYTHON, Ward
 from tests.support.torch_here import needs_torch
 
-pytestmark = [pytest.mark.process, pytest.mark.safety]
+pytestmark = pytest.mark.process
 
 # A rank with a worker, as a data loader has: it dies of every signal, and would take the rank's save with it.
 RANK = """

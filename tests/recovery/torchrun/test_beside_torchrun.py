@@ -12,7 +12,7 @@ from tests.support.beside_torchrun import BesideTorchrun, agent_page, ended
 from tests.support.eventually import eventually
 
 pytest.importorskip("torch")
-pytestmark = [pytest.mark.process, pytest.mark.torch, pytest.mark.safety]
+pytestmark = [pytest.mark.process, pytest.mark.torch]
 
 # A rank says how it was started, writes its pid, and does what the test's lines say.
 BEGIN = """
@@ -129,6 +129,7 @@ def test_a_hang_that_ends_by_a_timeout_is_an_incident(
     assert [one["outcome"] for one in job.incidents()] == ["recovered"] * restarts, output
 
 
+@pytest.mark.safety
 def test_two_nodes_begin_from_one_checkpoint_and_one_keeps_the_journal(
     make: Callable[[str], BesideTorchrun],
 ) -> None:
@@ -186,6 +187,7 @@ def test_an_agent_that_hangs_delays_a_start_and_ends_none(
     assert page.looks == 1
 
 
+@pytest.mark.safety
 def test_a_job_trains_where_no_journal_can_be_kept(make: Callable[[str], BesideTorchrun]) -> None:
     job = make(BEGIN)
     job.state.write_text("no folder")

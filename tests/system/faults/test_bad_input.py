@@ -17,7 +17,7 @@ from recovery.launcher.processes.process_tree import find_marked
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.system.faults.harness import Job, assert_recovered, kill
 
-pytestmark = [pytest.mark.process, pytest.mark.safety]
+pytestmark = pytest.mark.process
 Make = Callable[..., Job]
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="mounts a small file system: needs root")
 
@@ -213,6 +213,7 @@ def test_a_full_shared_memory_is_an_error_that_names_it_and_no_rank_runs(tmp_pat
     assert "ran" not in done.stdout
 
 
+@pytest.mark.safety
 def test_a_journal_with_a_torn_end_is_cut_and_said_so(
     make_lockstep: Make, undisturbed: dict[str, object]
 ) -> None:
@@ -232,6 +233,7 @@ def test_a_journal_with_a_torn_end_is_cut_and_said_so(
     assert_recovered(job, undisturbed, incidents=0)
 
 
+@pytest.mark.safety
 def test_a_journal_damaged_in_the_middle_is_refused_by_name(make_lockstep: Make) -> None:
     job = make_lockstep("--steps=5")
     job.start()
@@ -255,6 +257,7 @@ def spoil(job: Job, number: str) -> None:
     connection.close()
 
 
+@pytest.mark.safety
 @pytest.mark.real_fault("disk full")
 @needs_root
 def test_a_full_disk_under_the_journal_stops_no_training_and_nothing_is_done_unremembered(
