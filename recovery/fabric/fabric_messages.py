@@ -213,4 +213,5 @@ class PeerFindings(Struct, frozen=True):
 
 
 def decode_work(body: bytes) -> Work:
-    return msgspec.json.decode(body, type=Work)  # type: ignore[no-any-return] # a union
+    work: Work = msgspec.json.decode(body, type=Work)
+    return work
