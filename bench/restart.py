@@ -30,11 +30,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bench.restart_table import print_accounts, print_table, summarize
+from bench.restart_table import Trial, print_accounts, print_table, summarize
 
 JOB = Path(__file__).resolve().parent / "jobs" / "ddp.py"
 BIN = Path(sys.executable).parent
@@ -117,26 +117,6 @@ class Event:
     name: str
     at_ns: int
     step: int
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """One kill. Times in seconds after it; None where the job did not come back."""
-
-    peer: str
-    killed_rank: int
-    is_recovered: bool
-    kill: int = 1  # 1: the first of its run
-    first_step_s: float | None = None
-    all_ranks_s: float | None = None
-    steps_recomputed: int | None = None
-    started_s: float | None = None  # the slowest new process's, like the following ones
-    imported_s: float | None = None
-    connected_s: float | None = None
-    restored_s: float | None = None
-    killed_unix_s: float = 0.0
-    # rankmend's own account, in the order of its phases. Empty: another launcher, or no account.
-    account: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

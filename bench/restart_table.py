@@ -2,15 +2,33 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from bench.restart import Trial
+from dataclasses import dataclass, field
+from typing import Any
 
 PHASES = ("started_s", "imported_s", "connected_s", "restored_s")
 
 
-def summarize(peers: list[str], trials: "list[Trial]") -> list[dict[str, object]]:
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One kill. Times in seconds after it; None where the job did not come back."""
+
+    peer: str
+    killed_rank: int
+    is_recovered: bool
+    kill: int = 1  # 1: the first of its run
+    first_step_s: float | None = None
+    all_ranks_s: float | None = None
+    steps_recomputed: int | None = None
+    started_s: float | None = None  # the slowest new process's, like the following ones
+    imported_s: float | None = None
+    connected_s: float | None = None
+    restored_s: float | None = None
+    killed_unix_s: float = 0.0
+    # rankmend's own account, in the order of its phases. Empty: another launcher, or no account.
+    account: Mapping[str, float] = field(default_factory=dict)
+
+
+def summarize(peers: list[str], trials: list[Trial]) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for name in peers:
         for kill in sorted({trial.kill for trial in trials if trial.peer == name}):
@@ -19,7 +37,7 @@ def summarize(peers: list[str], trials: "list[Trial]") -> list[dict[str, object]
     return rows
 
 
-def _row(name: str, kill: int, trials: "list[Trial]") -> dict[str, object]:
+def _row(name: str, kill: int, trials: list[Trial]) -> dict[str, object]:
     good = [trial for trial in trials if trial.is_recovered]
     row: dict[str, object] = {
         "peer": name,

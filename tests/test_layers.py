@@ -253,6 +253,23 @@ def test_no_room_of_a_package_imports_one_that_imports_it(package: str) -> None:
     assert left == {}
 
 
+def test_no_files_import_each_other_in_a_circle() -> None:
+    """Also by imports inside functions and for types alone: a circle is one page of the design in several files."""
+    files = {module_name(file): file for file in FILES}
+    # What a module of the hook calls is the user's `import rankmend`, which imports it only where it has work for it.
+    left = {
+        module: set(imports_of(file)) & files.keys() - {module}
+        for module, file in files.items()
+        if module != "rankmend"
+    }
+    while ground := [module for module, imported in left.items() if not imported & left.keys()]:
+        for module in ground:
+            del left[module]
+
+    circles = {module: sorted(imported & left.keys()) for module, imported in left.items()}
+    assert circles == {}, "in a circle, or above one"
+
+
 def test_every_module_says_what_it_is_for() -> None:
     silent = [
         module_name(file) for file in FILES if file.stat().st_size and not source_of(file).docstring

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from rankmend.cli.controller_options import Access, explain, find_job
 from rankmend.cli.output import echo
-from rankmend.cli.reader import ENDED_SHOWN, Picture, SpentTime, Wanted
+from rankmend.cli.picture import ENDED_SHOWN, Picture, SpentTime, Wanted
 from rankmend.cli.watched_lines import is_named
 from recovery.api import wire
 from recovery.api.controller_errors import BusyError, RefusedError, UnreachableError

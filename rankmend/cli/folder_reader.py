@@ -7,7 +7,7 @@ from typing import Final
 
 from rankmend.cli.options import fail
 from rankmend.cli.output import echo
-from rankmend.cli.reader import ENDED_SHOWN, Picture, SpentTime, Wanted
+from rankmend.cli.picture import ENDED_SHOWN, Picture, SpentTime, Wanted
 from rankmend.cli.watched_lines import is_named
 from rankmend.clock import read_boot_id
 from rankmend.errors import RankmendError

@@ -14,14 +14,15 @@ from rankmend.cli.controller_names import complete_job
 from rankmend.cli.controller_options import Access, console, controller_options
 from rankmend.cli.options import fail, json_option, print_json, state_option
 from rankmend.cli.output import echo, echo_exact
-from rankmend.cli.reader import Reader, find_empty, reading
+from rankmend.cli.picture import Reader
+from rankmend.cli.reader import find_empty, reading
 from rankmend.cli.times import SINCE, TimeOfDay, begin_of
 from rankmend.errors import RankmendError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rankmend.cli.reader import SpentTime
+    from rankmend.cli.picture import SpentTime
     from recovery.api import wire
     from recovery.report.time_report import JobReport
     from recovery.would_have.verdict import JudgedDecision

@@ -8,7 +8,8 @@ from rankmend.cli.controller_names import complete_job
 from rankmend.cli.controller_options import Access, controller_options, is_own_state
 from rankmend.cli.options import json_option, state_option
 from rankmend.cli.output import echo
-from rankmend.cli.reader import NOTHING_RUNS, Wanted, find_empty, has_watched, reading
+from rankmend.cli.picture import NOTHING_RUNS, Wanted
+from rankmend.cli.reader import find_empty, has_watched, reading
 
 
 @click.command(

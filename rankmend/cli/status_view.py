@@ -14,8 +14,8 @@ from rankmend.cli.kubernetes_node_lines import render_kubernetes_nodes
 from rankmend.cli.nccl_lines import say_nccl
 from rankmend.cli.options import hours, local_time, print_json, seconds
 from rankmend.cli.output import clean
+from rankmend.cli.picture import NOTHING_RUNS, Picture, Reader, Wanted
 from rankmend.cli.plane_lines import say_plane
-from rankmend.cli.reader import NOTHING_RUNS, Picture, Reader, Wanted
 from rankmend.cli.slurm_node_lines import render_slurm_nodes
 from rankmend.cli.status_watch import Changes, print_json_line, repeat
 from rankmend.cli.times import say_time

@@ -9,7 +9,7 @@ from detectors.wording import counted
 from rankmend.cli.controller_options import console
 from rankmend.cli.options import print_json
 from rankmend.cli.output import echo_exact
-from rankmend.cli.reader import Reader
+from rankmend.cli.picture import Reader
 
 if TYPE_CHECKING:
     from recovery.api import wire

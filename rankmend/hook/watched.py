@@ -17,36 +17,10 @@ from time import monotonic_ns
 
 import rankmend
 from rankmend.hook import layout
+from rankmend.hook.watched_layout import find_rank
 from rankmend.hook.writer import file_at
 
 _LOOK_NS = 5 * 10**9  # between two looks at whether the file is still there: each takes 2 us
-
-
-def number_of(environment, name):
-    try:
-        value = int(environment.get(name, ""))
-    except ValueError:
-        return None
-    return value if value >= 0 else None
-
-
-def find_rank(environment):
-    """Return (launcher, rank, local rank, world size) by the variables of the launcher closest to the script, or None."""
-    kinds = [
-        ("torchrun", "RANK", "LOCAL_RANK", "WORLD_SIZE"),
-        ("mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ]
-    # Hydra's, of MPICH and Intel MPI. Under `srun --mpi=pmi2` they are those of the step: then srun's count.
-    if environment.get("PMI_RANK") != environment.get("SLURM_PROCID"):
-        kinds.append(("hydra", "PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE"))
-    # In a batch script, which is no task of a step, Slurm sets the same.
-    if environment.get("SLURM_STEP_ID"):
-        kinds.append(("srun", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"))
-    for launcher, *names in kinds:
-        rank, local_rank, size = [number_of(environment, name) for name in names]
-        if rank is not None and size is not None and rank < size <= 0xFFFFFFFF:
-            return launcher, rank, local_rank or 0, size
-    return None
 
 
 def watch(module):

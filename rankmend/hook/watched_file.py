@@ -9,14 +9,15 @@ import time
 import zlib
 
 from rankmend.hook import layout
-from rankmend.hook.watched import find_rank, number_of
 from rankmend.hook.watched_layout import (
     DRILL_SUFFIX,
     FOLDER_PREFIX,
     JOB_FILE,
     RECORDER_SUFFIX,
     ROOT,
+    find_rank,
     job_id_of,
+    number_of,
 )
 from rankmend.hook.writer import read_start_ticks
 

@@ -11,8 +11,8 @@ from recovery.cluster.cluster_limits import AlertRules
 from recovery.cluster.incoming_alerts import IncomingAlert
 from recovery.cluster.node_names import NodeNames, NoMatch
 from recovery.journal.ledger import Wish
-from recovery.service.fleet.picture import ALONE
 from recovery.service.job_registry import JobRegistry
+from recovery.service.job_store import ALONE
 
 log = logging.getLogger(__name__)
 

@@ -23,8 +23,7 @@ from recovery.journal.records import Entry
 from recovery.journal.stored_journal import StoredJournal
 from recovery.messages.exchange import LauncherLine
 from recovery.postgres.leases import HeldByOtherError
-from recovery.service.fleet.picture import ALONE, ControllerFleet
-from recovery.service.job_store import Ended, FoundJobs, JobStore, StoredJob
+from recovery.service.job_store import ALONE, ControllerFleet, Ended, FoundJobs, JobStore, StoredJob
 from recovery.service.join_difference import refuse_difference
 from recovery.service.listening_clock import Hearing
 from recovery.service.newest_orders import NewestOrders

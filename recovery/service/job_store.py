@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -18,7 +18,6 @@ from recovery.slurm.desk_lease import DeskLease
 
 if TYPE_CHECKING:
     from recovery.service.controller_config import Config
-    from recovery.service.fleet.picture import ControllerFleet
 
 FILE_BYTES_MAX: Final = 1024 * 1024
 SLURM: Final = "slurm"
@@ -62,6 +61,49 @@ class FoundJobs:
     job_id: str
     stored: StoredJob
     ended: Ended | None
+
+
+# The other controllers of one database. Values only: each picture is replaced as a whole.
+
+
+@dataclass(frozen=True, slots=True)
+class OtherController:
+    """Another controller whose leases hold."""
+
+    controller_id: str
+    name: str  # of its host
+    url: str
+    secret: str = field(
+        default="", repr=False
+    )  # that it asks of peers; empty: an older one, which answers none
+    certificate: str = ""  # SHA-256 of it, in hexadecimal; empty: no TLS
+
+    @property
+    def title(self) -> str:
+        return f"{self.name} ({self.url})" if self.url else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class JobElsewhere:
+    """A job that has not ended and that this controller does not manage."""
+
+    found: FoundJobs
+    holder: str  # controller_id; empty: no controller that lives has it
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerFleet:
+    peers: Mapping[str, OtherController] = field(default_factory=dict)  # by controller_id
+    jobs: Mapping[str, JobElsewhere] = field(default_factory=dict)  # by job id
+    ended: Mapping[str, FoundJobs] = field(
+        default_factory=dict
+    )  # that others have ended since the start
+    desks: Mapping[str, str] = field(
+        default_factory=dict
+    )  # name of a desk -> controller_id of who works on it
+
+
+ALONE: Final = ControllerFleet()
 
 
 class JobHold(Protocol):
@@ -131,7 +173,7 @@ class JobStore(Protocol):
         ...
 
     @property
-    def fleet(self) -> "ControllerFleet":
+    def fleet(self) -> ControllerFleet:
         """Return what is known of the other controllers. For any thread."""
         ...
 

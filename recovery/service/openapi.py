@@ -24,7 +24,7 @@ _TEXTS: Final = {
 }
 
 
-def describe(routes: Iterable[Route[Any, Any]], version: str) -> dict[str, Any]:
+def describe(routes: Iterable[Route[Any, Any, Any]], version: str) -> dict[str, Any]:
     """Return the description of the routes."""
     types: set[Any] = {wire.Problem}
     for route in routes:
@@ -61,13 +61,13 @@ def describe(routes: Iterable[Route[Any, Any]], version: str) -> dict[str, Any]:
     }
 
 
-def _types(route: Route[Any, Any]) -> tuple[Any, Any, Any]:
+def _types(route: Route[Any, Any, Any]) -> tuple[Any, Any, Any]:
     """Return the types of body, answer and query; None where there is none."""
     body, query = route.body, route.query
     return body and body.schema, route.gives.schema, query and query.kind
 
 
-def _operation(route: Route[Any, Any], schema: Any, parts: dict[str, Any]) -> dict[str, Any]:
+def _operation(route: Route[Any, Any, Any], schema: Any, parts: dict[str, Any]) -> dict[str, Any]:
     body, answer, _query = _types(route)
     statuses = {400, 503, *route.also}
     if route.kind is not RequestKind.OPEN:
@@ -113,7 +113,7 @@ def _operation(route: Route[Any, Any], schema: Any, parts: dict[str, Any]) -> di
     return operation
 
 
-def _path_parameters(route: Route[Any, Any]) -> list[dict[str, Any]]:
+def _path_parameters(route: Route[Any, Any, Any]) -> list[dict[str, Any]]:
     names = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
     return [
         {
@@ -127,7 +127,7 @@ def _path_parameters(route: Route[Any, Any]) -> list[dict[str, Any]]:
 
 
 def _query_parameters(
-    route: Route[Any, Any], schema: Any, parts: dict[str, Any]
+    route: Route[Any, Any, Any], schema: Any, parts: dict[str, Any]
 ) -> list[dict[str, Any]]:
     if route.query is None:
         return []

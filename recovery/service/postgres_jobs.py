@@ -40,9 +40,8 @@ from recovery.postgres.postgres_journal import HoldBack, PostgresJournal, read_e
 from recovery.postgres.postgres_records import reading, written
 from recovery.postgres.spread import choose_controller, choose_leaving
 from recovery.service.controller_config import Config, controller_base, fingerprint_of
-from recovery.service.fleet.picture import ControllerFleet
 from recovery.service.fleet.reader import FleetReader
-from recovery.service.job_store import Ended, FoundJobs, StoredJob, encode_over
+from recovery.service.job_store import ControllerFleet, Ended, FoundJobs, StoredJob, encode_over
 from recovery.service.job_takeover import JobTakeover, TakenJob
 from recovery.service.request_errors import CallConflictError
 from recovery.service.stored_jobs import StateFolder

@@ -11,13 +11,13 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from recovery.service.backend import Backend
 from recovery.service.call import Call
 from recovery.service.permission import Touches
 from recovery.service.roles import Role
 
 SMALL_BYTES: Final = 64 * 1024
 
+Server = TypeVar("Server")  # what the handlers use: `recovery.service.backend.Backend`
 Given = TypeVar("Given")
 Result = TypeVar("Result")
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
@@ -127,11 +127,11 @@ TEXT: Final[Gives[bytes]] = Gives(None, lambda text: text, "text/plain", "utf-8"
 
 
 @dataclass(frozen=True, slots=True)
-class Route(Generic[Given, Result]):
+class Route(Generic[Server, Given, Result]):
     name: str  # operationId of the description, label `route` of the metrics
     method: str
     path: str
-    handler: Callable[[Backend, Call[Given]], Awaitable[Result]]
+    handler: Callable[[Server, Call[Given]], Awaitable[Result]]
     kind: RequestKind
     roles: tuple[Role, ...]  # one of them is enough; (): not authenticated
     touches: Touches

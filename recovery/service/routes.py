@@ -171,5 +171,5 @@ _OPEN = (
           "Show this description"),
 )  # fmt: skip
 
-ROUTES: Final[tuple[Route[Any, Any], ...]] = (*_LAUNCHERS, *_ALERTS, *_READS, *_ACTS, *_OPEN)
-BY_NAME: Final[dict[str, Route[Any, Any]]] = {route.name: route for route in ROUTES}
+ROUTES: Final[tuple[Route[Any, Any, Any], ...]] = (*_LAUNCHERS, *_ALERTS, *_READS, *_ACTS, *_OPEN)
+BY_NAME: Final[dict[str, Route[Any, Any, Any]]] = {route.name: route for route in ROUTES}

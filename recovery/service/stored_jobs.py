@@ -35,8 +35,15 @@ from recovery.journal.records import Entry
 from recovery.journal.store import Journal, open_readonly
 from recovery.journal.stored_journal import JournalFile, StoredJournal, Written, written_files
 from recovery.service.controller_config import Config
-from recovery.service.fleet.picture import ALONE, ControllerFleet
-from recovery.service.job_store import FILE_BYTES_MAX, Ended, FoundJobs, StoredJob, encode_over
+from recovery.service.job_store import (
+    ALONE,
+    FILE_BYTES_MAX,
+    ControllerFleet,
+    Ended,
+    FoundJobs,
+    StoredJob,
+    encode_over,
+)
 
 MOVED: Final = "moved-to-postgresql"  # where the jobs are now
 

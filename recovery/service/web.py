@@ -99,7 +99,7 @@ class Api:
         report, order = (self._serve(BY_NAME[name]) for name in _OFTEN)
         return make_straight(report, order, application)
 
-    def _serve(self, route: Route[Any, Any]) -> Serve:
+    def _serve(self, route: Route[Any, Any, Any]) -> Serve:
         # Counters by status, looked up once: 4 % of what a report costs.
         counters: dict[int, prometheus_client.Counter] = {}
         body_bytes_max = 0 if route.body is None else route.body.bytes_max
@@ -147,7 +147,7 @@ class Api:
         return serve
 
     async def _answer(
-        self, route: Route[Any, Any], request: web.BaseRequest, found: Mapping[str, str]
+        self, route: Route[Any, Any, Any], request: web.BaseRequest, found: Mapping[str, str]
     ) -> web.StreamResponse:
         backend, attempt = self.backend, _Attempt()
         answer: web.StreamResponse
@@ -180,18 +180,18 @@ class Api:
         if job is not None and "node" in found:
             job.note_refused(found["node"], str(error), self.backend.worker.hearing.listened_s())
 
-    def _answer_plainly(self, route: Route[Any, Any], result: Any) -> PlainAnswer:
+    def _answer_plainly(self, route: Route[Any, Any, Any], result: Any) -> PlainAnswer:
         gives, now = route.gives, self._this_second(self.backend.clock.unix_s())
         return self._plain.make(now, route.status, gives.content_header, gives.encode(result))
 
-    async def _carry(self, route: Route[Any, Any], call: Call[Any]) -> Any:
+    async def _carry(self, route: Route[Any, Any, Any], call: Call[Any]) -> Any:
         """Have the request answered by the controller that can."""
         if route.kind is not RequestKind.READ or call.subject.via or self.doorman.tokens is None:
             return await self._carry_now(route, call)
         with self.backend.answers.hold(call.subject.name, READS_OF_SUBJECT_MAX):
             return await self._carry_now(route, call)
 
-    async def _carry_now(self, route: Route[Any, Any], call: Call[Any]) -> Any:
+    async def _carry_now(self, route: Route[Any, Any, Any], call: Call[Any]) -> Any:
         peer = answering_peer(self.backend.worker.jobs, route, call)
         if peer is None:
             return await route.handler(self.backend, call)
@@ -245,7 +245,7 @@ class Api:
 
     async def _read(
         self,
-        route: Route[Any, Any],
+        route: Route[Any, Any, Any],
         request: web.BaseRequest,
         found: Mapping[str, str],
         attempt: _Attempt,
@@ -295,7 +295,7 @@ class Api:
         ):
             guard.claim(subject.name)
 
-    def _identify(self, route: Route[Any, Any], request: web.BaseRequest) -> Subject:
+    def _identify(self, route: Route[Any, Any, Any], request: web.BaseRequest) -> Subject:
         if route.kind is RequestKind.OPEN:
             return Subject("anybody", frozenset())
         if self.doorman.tokens is None:
@@ -343,7 +343,7 @@ class Api:
             self._second = second
         return self._now
 
-    def _demand(self, route: Route[Any, Any], subject: Subject) -> None:
+    def _demand(self, route: Route[Any, Any, Any], subject: Subject) -> None:
         if route.kind is RequestKind.OPEN:
             return
         try:
@@ -352,7 +352,7 @@ class Api:
             self.backend.measures.auth_failures.labels("role").inc()
             raise
 
-    def _limit(self, route: Route[Any, Any], subject: Subject) -> None:
+    def _limit(self, route: Route[Any, Any, Any], subject: Subject) -> None:
         # A node's reports are counted by job and node, once they are decoded.
         if route.kind in (RequestKind.OPEN, RequestKind.REPORT) or subject.via:
             return  # who came by way of another controller was counted there
@@ -366,7 +366,7 @@ class Api:
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise BadError(str(error)) from error
 
-    def _permit(self, route: Route[Any, Any], call: Call[Any]) -> None:
+    def _permit(self, route: Route[Any, Any, Any], call: Call[Any]) -> None:
         """Raise where the request touches what lies outside the subject's limits."""
         desk, given = self.backend.worker.desk, call.given
         jobs = self.backend.worker.jobs
@@ -392,7 +392,7 @@ class Api:
             self.backend.measures.auth_failures.labels("limit").inc()
             raise
 
-    def _refused(self, error: Exception, route: Route[Any, Any]) -> web.Response:
+    def _refused(self, error: Exception, route: Route[Any, Any, Any]) -> web.Response:
         """Return the answer to a request that was not carried out."""
         found = self._explain(error, route)
         headers = {}
@@ -402,7 +402,7 @@ class Api:
             headers["WWW-Authenticate"] = 'Bearer realm="rankmend"'
         return _problem(found.status, found.problem, headers)
 
-    def _explain(self, error: Exception, route: Route[Any, Any]) -> ErrorAnswer:
+    def _explain(self, error: Exception, route: Route[Any, Any, Any]) -> ErrorAnswer:
         backend = self.backend
         if isinstance(error, AnsweredError):  # by another controller
             return error.answer
@@ -414,7 +414,12 @@ class Api:
         )
 
     async def _note(
-        self, route: Route[Any, Any], what: str, peer: str | None, attempt: _Attempt, status: int
+        self,
+        route: Route[Any, Any, Any],
+        what: str,
+        peer: str | None,
+        attempt: _Attempt,
+        status: int,
     ) -> None:
         """Write the audit line of a request that acts, whatever its outcome."""
         subject = attempt.subject
@@ -457,7 +462,7 @@ def _rate(kind: RequestKind, limits: Limits) -> float:
     return limits.alerts if kind is RequestKind.ALERT else limits.acts
 
 
-def _answered(route: Route[Any, Any], result: Any) -> web.Response:
+def _answered(route: Route[Any, Any, Any], result: Any) -> web.Response:
     gives = route.gives
     if isinstance(result, TextPage):
         return web.Response(body=result.body, status=route.status, headers=result.headers)

@@ -9,6 +9,7 @@ from typing import Final
 from rankmend.errors import ConfigError
 from recovery.simulation.assumptions import Assumptions, Setup
 from recovery.simulation.faults import NodeFault, draw_faults
+from recovery.simulation.incident import run_job
 from recovery.simulation.job import Rules, SimulatedJob
 from recovery.simulation.outcome import RunOutcome
 from recovery.simulation.rate_table import RateTable
@@ -58,7 +59,7 @@ class Campaign:
         for seed in seeds:
             faults = self.faults(seed)
             job = SimulatedJob(self.setup, self.assumptions, self.rules, faults, seed)
-            outcomes.append(job.run())
+            outcomes.append(run_job(job))
             if progress is not None:
                 progress(len(outcomes), len(seeds))
         return outcomes

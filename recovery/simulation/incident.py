@@ -1,4 +1,4 @@
-"""One incident of a simulated job. The rules are the real ones; only what they act on is simulated.
+"""The run of a simulated job, and its incidents. The rules are the real ones; only what they act on is simulated.
 
 Real are the ledger and its fold, the incident's state machine, the planner, the choice of nodes and of checkpoints, the
 proof that an attempt is gone, and the cluster's gate: policy, budgets, quarantine. The order of the steps is that of
@@ -6,7 +6,6 @@ proof that an attempt is gone, and the cluster's gate: policy, budgets, quaranti
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from detectors.finding import HOST_SILENT, Blame, Finding
 from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVerdict
@@ -44,18 +43,32 @@ from recovery.messages.exchange import SnapshotPoint
 from recovery.messages.outside import trains
 from recovery.simulation.faults import NodeFault
 from recovery.simulation.findings import JOB_ID, accuse, alert_of, find, find_slow
+from recovery.simulation.job import NOT_FAILED, SimulatedJob
 from recovery.simulation.machines import PERSON, node_name
-from recovery.simulation.outcome import PHASES, RunPart
+from recovery.simulation.outcome import PHASES, RunOutcome, RunPart, outcome_of
 from recovery.simulation.rate_table import Shows
-
-if TYPE_CHECKING:
-    from recovery.simulation.job import SimulatedJob
 
 _EVIDENT = (Blame.RANK, Blame.COMMUNICATION, Blame.NOBODY)
 
 
+def run_job(job: SimulatedJob) -> RunOutcome:
+    """Train until the horizon, with an incident for each fault that hits the ranks."""
+    job.open()
+    horizon_s = job.setup.horizon_s
+    while job.clock.time_s < horizon_s:
+        fault = job.train(horizon_s)
+        if fault is None:
+            continue
+        if fault.shows in NOT_FAILED:
+            SimulatedIncident(job).move_slow(fault)
+        else:
+            job.training.stop(fault.cause)
+            SimulatedIncident(job).recover(fault)
+    return outcome_of(job.account, job.seed, horizon_s, job.setup.gpus)
+
+
 class SimulatedIncident:
-    def __init__(self, job: "SimulatedJob") -> None:
+    def __init__(self, job: SimulatedJob) -> None:
         self._job = job
         self._policy = job.rules.policy
         self._snapshot: SnapshotPoint | None = None  # what memory held when the ranks stopped

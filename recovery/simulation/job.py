@@ -25,16 +25,15 @@ from recovery.simulation.assumptions import Assumptions, Setup, orders_scale, re
 from recovery.simulation.books import ClusterBook, JobBook, SimulatedClock
 from recovery.simulation.faults import NodeFault
 from recovery.simulation.findings import JOB_ID
-from recovery.simulation.incident import SimulatedIncident
 from recovery.simulation.machines import PERSON, Happens, Machines, node_name, node_number
-from recovery.simulation.outcome import PHASES, RunAccount, RunOutcome, RunPart, outcome_of
+from recovery.simulation.outcome import PHASES, RunAccount, RunPart
 from recovery.simulation.rate_table import Shows
 from recovery.simulation.training import Training
 
 NAME: Final = "simulated"
 _SLOW_BY_HAND_S: Final = 4 * 3600.0  # 86 % of slow nodes took over 4 h to find by hand (Holmes)
 _ASK_AGAIN_S: Final = 3600.0  # about a slow node whose move was not worth it, or refused
-_NOT_FAILED: Final = (Shows.SLOW, Shows.FALSE_ALARM)
+NOT_FAILED: Final = (Shows.SLOW, Shows.FALSE_ALARM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,28 +73,13 @@ class SimulatedJob:
         self.is_training = False
         self.incidents = 0
         self.cause = ""  # of the newest incident
-        self._seed = seed
+        self.seed = seed
         self._placed: dict[str, int] = {}
         for fault in faults:
             self.machines.plan(fault.at_s, Happens(fault=fault))
 
-    # The run.
-
-    def run(self) -> RunOutcome:
-        self._open()
-        horizon_s = self.setup.horizon_s
-        while self.clock.time_s < horizon_s:
-            hit = self._train(horizon_s)
-            if hit is None:
-                continue
-            if hit.shows in _NOT_FAILED:
-                SimulatedIncident(self).move_slow(hit)
-            else:
-                self.training.stop(hit.cause)
-                SimulatedIncident(self).recover(hit)
-        return outcome_of(self.account, self._seed, horizon_s, self.setup.gpus)
-
-    def _open(self) -> None:
+    def open(self) -> None:
+        """Start the first attempt on all nodes but the spares."""
         names = tuple(node_name(number) for number in range(self.setup.nodes + self.setup.spares))
         slots = self.setup.gpus_per_node
         joined = tuple(_joined(name, slots, "1") for name in names)
@@ -151,12 +135,12 @@ class SimulatedJob:
         self.training.begin(self.clock.time_s, work_s, self.cause)
         self._note_slow()
         for node, fault in self.machines.bad.items():
-            if node in self._placed and fault.shows not in _NOT_FAILED:
+            if node in self._placed and fault.shows not in NOT_FAILED:
                 after_s = self.random_of(fault).expovariate(1.0 / self.assumptions.recurs_s)
                 again = (self.book.ledger.attempt, fault)
                 self.machines.plan(self.clock.time_s + after_s, Happens(again=again))
 
-    def _train(self, until_s: float) -> NodeFault | None:
+    def train(self, until_s: float) -> NodeFault | None:
         """Train until something hits the job; return it, or None at the end."""
         while True:
             at_s = min(self.machines.next_s(), until_s)
@@ -272,7 +256,7 @@ class SimulatedJob:
     def random_of(self, fault: NodeFault) -> Random:
         """Return what is drawn about a fault: the same, whatever has been drawn about others."""
         count = self._draws[fault.at_s] = self._draws.get(fault.at_s, 0) + 1
-        return Random(f"{self._seed} {fault.at_s} {count}")  # noqa: S311 - a simulation, no secret
+        return Random(f"{self.seed} {fault.at_s} {count}")  # noqa: S311 - a simulation, no secret
 
     # Nodes.
 

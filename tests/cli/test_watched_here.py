@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rankmend.cli.folder_reader import FolderReader
-from rankmend.cli.reader import Wanted
+from rankmend.cli.picture import Wanted
 from rankmend.cli.status_view import render
 from rankmend.cli.watched_here import WatchedHere
 from rankmend.clock import SystemClock

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from rich.console import Console
 
 from rankmend.cli.incidents import cells_of
-from rankmend.cli.reader import Picture, Wanted
+from rankmend.cli.picture import Picture, Wanted
 from rankmend.cli.status_view import render as render_status
 from recovery.api import wire
 from recovery.cluster.gate import Answer, Judgement

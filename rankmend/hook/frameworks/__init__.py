@@ -17,6 +17,8 @@ class UnsupportedTrainerError(Exception):
 class Snapshots:
     """What a framework's module needs of rankmend."""
 
+    UnsupportedTrainerError = UnsupportedTrainerError
+
     def __init__(self):
         self._has_warned = False
 

@@ -10,7 +10,6 @@ import os
 import tempfile
 
 from rankmend.hook import random_states
-from rankmend.hook.frameworks import UnsupportedTrainerError
 
 _STATE_FILE = "trainer_state.json"
 
@@ -18,7 +17,7 @@ _STATE_FILE = "trainer_state.json"
 def keep_trainer(trainer, every, snapshots, callback_class):
     for name in ("is_deepspeed_enabled", "is_fsdp_enabled"):
         if getattr(trainer, name, False):
-            raise UnsupportedTrainerError(
+            raise snapshots.UnsupportedTrainerError(
                 "this Trainer uses %s, which holds its state itself"
                 % ("DeepSpeed" if "deepspeed" in name else "FSDP")
             )

@@ -10,7 +10,6 @@ batch is taken instead.
 """
 
 from rankmend.hook import random_states
-from rankmend.hook.frameworks import UnsupportedTrainerError
 
 # The script's own arguments: not needed to go on, and often no plain values.
 _NOT_KEPT = ("hyper_parameters", "hparams_name", "hparams_type", "datamodule_hyper_parameters")
@@ -18,7 +17,7 @@ _NOT_KEPT = ("hyper_parameters", "hparams_name", "hparams_type", "datamodule_hyp
 
 def keep_lightning(trainer, every, snapshots, callback_class):
     if trainer.strategy.restore_checkpoint_after_setup:
-        raise UnsupportedTrainerError(
+        raise snapshots.UnsupportedTrainerError(
             "this Trainer uses %s, which holds its state itself" % type(trainer.strategy).__name__
         )
     kept = _Snapshots(trainer, every, snapshots)

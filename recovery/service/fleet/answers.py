@@ -13,8 +13,8 @@ from recovery.api import wire
 from recovery.service.backend import Backend
 from recovery.service.call import Call
 from recovery.service.fleet.peers import ToldElsewhere
-from recovery.service.fleet.picture import JobElsewhere, OtherController
 from recovery.service.job_registry import JobRegistry
+from recovery.service.job_store import JobElsewhere, OtherController
 from recovery.service.permission import may_read_job
 from recovery.service.request_errors import FullError
 from recovery.service.roles import Subject
@@ -25,7 +25,7 @@ UNOWNED: Final = "not managed"  # of one that has no controller now
 
 
 def answering_peer(
-    jobs: JobRegistry, route: Route[Any, Any], call: Call[Any]
+    jobs: JobRegistry, route: Route[Any, Any, Any], call: Call[Any]
 ) -> OtherController | None:
     """Return the controller that is to answer; None: this one."""
     if route.answerer is Answerer.HERE:
@@ -45,7 +45,7 @@ def answering_peer(
     return peer
 
 
-def show_without_owner(backend: Backend, route: Route[Any, Any], call: Call[Any]) -> Any:
+def show_without_owner(backend: Backend, route: Route[Any, Any, Any], call: Call[Any]) -> Any:
     """Return what there is to show of a job whose controller doesn't answer; None: nothing."""
     if route.name not in _SHOWN or not call.job_ids:
         return None

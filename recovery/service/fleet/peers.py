@@ -25,7 +25,7 @@ from recovery.api.contact import check_url
 from recovery.postgres.leases import HeldByOtherError
 from recovery.service.call import Call
 from recovery.service.error_answers import AnsweredError, ErrorAnswer
-from recovery.service.fleet.picture import ControllerFleet, OtherController
+from recovery.service.job_store import ControllerFleet, OtherController
 from recovery.service.peer_header import SUBJECT_HEADER, peer_headers
 from recovery.service.request_errors import PeerSilentError
 from recovery.service.roles import Role, Subject
@@ -70,7 +70,7 @@ class OtherControllers:
     def __init__(
         self,
         fleet: Callable[[], ControllerFleet],
-        routes: Callable[[str], Route[Any, Any]],
+        routes: Callable[[str], Route[Any, Any, Any]],
         clock: Clock,
         title: str,
         asks_for_nodes: Callable[[], bool] = lambda: False,
@@ -162,7 +162,7 @@ class OtherControllers:
         )
 
     async def _view(
-        self, peer: OtherController, route: Route[Any, Any], subject: Subject
+        self, peer: OtherController, route: Route[Any, Any, Any], subject: Subject
     ) -> ToldElsewhere:
         key = (peer.controller_id, route.name, subject.roles, subject.sees)
         now_s = self._clock.now_s()
@@ -183,7 +183,11 @@ class OtherControllers:
         return ToldElsewhere(peer, answer, age_s, problem)
 
     async def _shared(
-        self, key: tuple[Any, ...], peer: OtherController, route: Route[Any, Any], subject: Subject
+        self,
+        key: tuple[Any, ...],
+        peer: OtherController,
+        route: Route[Any, Any, Any],
+        subject: Subject,
     ) -> Any:
         """Ask once for all who want the same at this moment."""
         task = self._under_way.get(key)
@@ -228,7 +232,7 @@ class OtherControllers:
     async def ask(
         self,
         peer: OtherController,
-        route: Route[Any, Any],
+        route: Route[Any, Any, Any],
         call: Call[Any],
         answer_s: float = ACT_S_MAX,
     ) -> Any:
@@ -268,7 +272,7 @@ class OtherControllers:
         return answer
 
     async def _send(
-        self, peer: OtherController, route: Route[Any, Any], call: Call[Any]
+        self, peer: OtherController, route: Route[Any, Any, Any], call: Call[Any]
     ) -> tuple[int, int | None, bytes]:
         base = check_url(peer.url, has_token=True)
         if base.startswith("https") and not peer.certificate:
@@ -328,7 +332,7 @@ def _query_of(given: Any) -> dict[str, str]:
     }
 
 
-def _judge(route: Route[Any, Any], status: int, retry_s: int | None, body: bytes) -> Any:
+def _judge(route: Route[Any, Any, Any], status: int, retry_s: int | None, body: bytes) -> Any:
     if status == route.status:
         return msgspec.json.decode(body, type=route.gives.schema)
     problem = msgspec.json.decode(body, type=wire.Problem)

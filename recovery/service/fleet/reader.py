@@ -11,8 +11,14 @@ from typing import Final
 
 from rankmend.errors import RankmendError
 from recovery.postgres.database import Database, Row
-from recovery.service.fleet.picture import ALONE, ControllerFleet, JobElsewhere, OtherController
-from recovery.service.job_store import DESKS, FoundJobs
+from recovery.service.job_store import (
+    ALONE,
+    DESKS,
+    ControllerFleet,
+    FoundJobs,
+    JobElsewhere,
+    OtherController,
+)
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import pytest
 import urllib3
 
 from rankmend.cli import output
-from rankmend.cli.reader import Picture, Wanted
+from rankmend.cli.picture import Picture, Wanted
 from rankmend.cli.status_view import render
 from rankmend.errors import ConfigError
 from recovery.api import wire

@@ -11,6 +11,7 @@ from recovery.journal.limits import PlanStep, Policy
 from recovery.simulation.assumptions import Assumptions, Setup
 from recovery.simulation.campaign import Campaign, drawn
 from recovery.simulation.faults import NodeFault
+from recovery.simulation.incident import run_job
 from recovery.simulation.job import Rules, SimulatedJob
 from recovery.simulation.outcome import RunOutcome
 from recovery.simulation.rate_table import RatedCause, RateTable, Shows
@@ -24,7 +25,7 @@ def rates(*causes: RatedCause) -> RateTable:
 
 
 def run(faults: list[NodeFault], rules: Rules | None = None, setup: Setup = SETUP) -> RunOutcome:
-    return SimulatedJob(setup, ASSUMED, rules or Rules(), faults, 1).run()
+    return run_job(SimulatedJob(setup, ASSUMED, rules or Rules(), faults, 1))
 
 
 def run_drawn(
@@ -173,8 +174,8 @@ def test_a_snapshot_in_memory_is_restored_unless_too_many_nodes_are_lost() -> No
         for at_s, node in ((0.0, 3), (1.0, 7))
     ]
 
-    one = SimulatedJob(SETUP, setup, Rules(), hosts[:1], 1).run()
-    two = SimulatedJob(SETUP, setup, Rules(), hosts, 1).run()
+    one = run_job(SimulatedJob(SETUP, setup, Rules(), hosts[:1], 1))
+    two = run_job(SimulatedJob(SETUP, setup, Rules(), hosts, 1))
 
     assert one.parts_s["recomputed"] < 30 + 2 * 6
     assert two.parts_s["recomputed"] > 60
