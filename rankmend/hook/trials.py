@@ -227,8 +227,11 @@ def _own_child():
 
 
 def _foreign_module(loaded):
-    """Return a reason if a module of the user's own came along."""
-    for name in set(sys.modules) - loaded:
+    """Return a reason if a module of the user's own came along.
+
+    PyTorch loads `rankmend_torchrun`, which an editable install leaves in its own folder.
+    """
+    for name in set(sys.modules) - loaded - {"rankmend_torchrun"}:
         spec = getattr(sys.modules[name], "__spec__", None)
         origin = getattr(spec, "origin", None)
         if getattr(spec, "has_location", False) and not import_order.is_installed(origin):

@@ -521,6 +521,18 @@ def test_what_a_fork_would_break_is_left_out_by_name_and_the_rest_forks(
     assert node.output().read_text() == "True False\n"
 
 
+@pytest.mark.parametrize("guesses", [pytest.param(0), GUESSES_MAX])
+def test_package_that_loads_rankmends_entry_point_for_torchrun_is_shared(
+    node: Node, guesses: int
+) -> None:
+    node.server = node.make_server(guesses=guesses)
+    node.add_package("elastic", "import rankmend_torchrun")
+
+    node.make_ready(["json", "elastic"])
+
+    assert node.server.left_out == {}
+
+
 def test_an_import_that_hangs_is_left_out_with_what_it_has_started(node: Node) -> None:
     node.add_package("hanging", "import os, time; os.fork(); time.sleep(600)")
     node.add_package("whole", "")
