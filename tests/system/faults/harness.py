@@ -18,6 +18,7 @@ from recovery.journal.records import Entry
 from recovery.launcher.guardian.packets import STANDBY_ATTEMPT
 from recovery.launcher.processes.process_tree import find_marked, read_state
 from recovery.report.overview import read_entries, view_ranks
+from tests.support import forked_cli
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.faults.console import Console
 
@@ -44,7 +45,7 @@ class Job:
     stdin: int = subprocess.DEVNULL
     controller: tuple[str, ...] = ("--standalone",)  # how the command line says where it is
     name: str = field(default_factory=lambda: f"test-{uuid.uuid4().hex[:8]}")
-    process: subprocess.Popen[bytes] | None = None
+    process: subprocess.Popen[bytes] | forked_cli.ForkedProcess | None = None
     starts: int = 0
 
     @property
@@ -58,12 +59,7 @@ class Job:
     def start(self, *extra: str) -> None:
         self.starts += 1
         self.checkpoints.mkdir(parents=True, exist_ok=True)
-        command = [
-            *HEEDING,
-            *self.prefix,
-            sys.executable,
-            "-m",
-            "rankmend.cli",
+        arguments = [
             "run",
             *self.controller,
             f"--nproc-per-node={self.world_size}",
@@ -77,10 +73,20 @@ class Job:
         ]
         with self.log(self.starts).open("wb") as log:
             out = log.fileno() if self.console is None else self.console.inner
+            environment = {**os.environ, **self.environment}
+            if not self.prefix and self.console is None and forked_cli.can_fork(self.environment):
+                self.process = forked_cli.start(
+                    arguments,
+                    cwd=self.folder,
+                    environment=environment,
+                    stdin=self.stdin,
+                    stdout=out,
+                )
+                return
             self.process = subprocess.Popen(
-                command,
+                [*HEEDING, *self.prefix, sys.executable, "-m", "rankmend.cli", *arguments],
                 cwd=self.folder,
-                env={**os.environ, **self.environment},
+                env=environment,
                 stdin=self.stdin,
                 stdout=out,
                 stderr=subprocess.STDOUT,

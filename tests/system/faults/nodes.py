@@ -16,6 +16,7 @@ from recovery.journal.job_folder import list_folders
 from recovery.launcher.guardian.packets import STANDBY_ATTEMPT
 from recovery.launcher.processes.process_tree import descendants, pids, read_mark, read_processes
 from recovery.report.overview import read_entries
+from tests.support import forked_cli
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.faults.clock import FakeClock
 from tests.support.faults.process import kill as kill_process
@@ -48,7 +49,9 @@ class Nodes:
     spares: int = 0
     hosts: dict[str, Host] = field(default_factory=dict)  # where a node is one; else this machine
     clocks: dict[str, FakeClock] = field(default_factory=dict)  # of nodes on this machine
-    running: dict[str, subprocess.Popen[bytes] | Process] = field(default_factory=dict)
+    running: dict[str, forked_cli.ForkedProcess | subprocess.Popen[bytes] | Process] = field(
+        default_factory=dict
+    )
     name: str = field(default_factory=lambda: f"nodes-{uuid.uuid4().hex[:8]}")
 
     @property
@@ -60,23 +63,25 @@ class Nodes:
         for name in names:
             host = self.hosts.get(name)
             state = self.folder / f"state-{name}" if host is None else host.state
-            argv = [
-                *(sys.executable, "-m", "rankmend.cli", "run", f"--nnodes={self.nnodes}"),
+            arguments = [
+                *("run", f"--nnodes={self.nnodes}"),
                 *(f"--spares={self.spares}", "--nproc-per-node=2", f"--job={self.name}"),
                 f"--node-name={name}",
                 *(f"--state-dir={state}", f"--checkpoint-dir={self.checkpoints}"),
                 *(f"--agent-socket={state}/none", *self.flags),
                 *(str(self.script), *self.arguments),
             ]
+            argv = [sys.executable, "-m", "rankmend.cli", *arguments]
             with self.log(name).open("ab") as out:
-                if host is None:
+                if host is None and name not in self.clocks:
+                    self.running[name] = forked_cli.start(
+                        arguments, cwd=self.folder, environment=os.environ, stdout=out
+                    )
+                elif host is None:
                     self.running[name] = subprocess.Popen(
                         argv,
                         cwd=self.folder,
-                        env={
-                            **os.environ,
-                            **(self.clocks[name].environment if name in self.clocks else {}),
-                        },
+                        env={**os.environ, **self.clocks[name].environment},
                         stdin=subprocess.DEVNULL,
                         stdout=out,
                         stderr=subprocess.STDOUT,
@@ -132,7 +137,7 @@ class Nodes:
     def freeze(self, name: str) -> list[int]:
         """Stop everything on a node, so that it falls silent and may wake up; return the processes."""
         launcher = self.running[name]
-        assert isinstance(launcher, subprocess.Popen), "a node on this machine"
+        assert not isinstance(launcher, Process), "a node on this machine"
         launcher.send_signal(signal.SIGSTOP)
         below = [one.pid for one in descendants(launcher.pid, read_processes())]
         signal_all(below, signal.SIGSTOP)
