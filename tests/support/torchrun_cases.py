@@ -19,8 +19,9 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
+from tests.support import forked_cli
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.free_port import free_port
 
@@ -121,19 +122,13 @@ def run_case(case: LauncherCase, program: Sequence[str], folder: Path) -> CaseRe
     base.update(CASE_OUT=str(out), SENTINEL="kept", PYTHONPATH=str(ROOT), PYTHONWARNINGS="ignore")
     base.update(zip(case.variables, fill(case.variables.values()), strict=True))
     base["RANKMEND_STATE_DIR"] = str(folder / "state")
-    running = []
+    running: list[subprocess.Popen[bytes] | forked_cli.ForkedProcess] = []
     try:
         for number, more in enumerate(case.launchers):
-            streams = [(folder / f"{name}-{number}").open("wb") for name in ("stdout", "stderr")]
             line = [*program, *fill(case.options), *fill(more), *fill(case.target)]
-            running.append(
-                subprocess.Popen(
-                    line, cwd=FIXTURES, env=base, stdin=subprocess.DEVNULL,
-                    stdout=streams[0], stderr=streams[1], start_new_session=True,
-                )
-            )  # fmt: skip
-            for stream in streams:
-                stream.close()
+            out_file, err_file = (folder / f"{name}-{number}" for name in ("stdout", "stderr"))
+            with out_file.open("wb") as stdout, err_file.open("wb") as stderr:
+                running.append(_start(line, base, stdout, stderr))
         if case.signal:
             eventually(lambda: len(list(out.glob("holds-*"))) == case.holds, "all ranks hold")
             running[0].send_signal(case.signal)
@@ -144,6 +139,19 @@ def run_case(case: LauncherCase, program: Sequence[str], folder: Path) -> CaseRe
                 os.killpg(one.pid, signal.SIGKILL)
                 one.wait()
     return _read(exits, out, logs, folder, places["port"])
+
+
+def _start(
+    line: Sequence[str], environment: Mapping[str, str], stdout: IO[bytes], stderr: IO[bytes]
+) -> "subprocess.Popen[bytes] | forked_cli.ForkedProcess":
+    streams = {"stdout": stdout, "stderr": stderr}
+    if tuple(line[: len(RANKMEND)]) == RANKMEND:
+        words = line[len(RANKMEND) - 1 :]
+        return forked_cli.start(words, cwd=FIXTURES, environment=environment, **streams)
+    return subprocess.Popen(
+        line, cwd=FIXTURES, env=environment, stdin=subprocess.DEVNULL, start_new_session=True,
+        **streams,
+    )  # fmt: skip
 
 
 def _filled(word: str, places: Mapping[str, str]) -> str:
