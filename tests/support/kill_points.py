@@ -1,13 +1,12 @@
 """The points at which `tests/system/test_framework_recovery.py` kills a job of each framework, and the job that is killed.
 
 docs/use/frameworks.md has the table, which `make docs` writes from here. Every job saves at steps 10, 20, 30
-and so on up to 80 and keeps two checkpoints; its attempts are killed in the order of `Point`.
+and so on up to 80 and keeps two checkpoints; its attempts are killed in the order of `Point`. The first attempt
+trains to the end undisturbed, in a folder of its own, and is killed once the fork server is ready: all others are forked.
 """
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
@@ -17,6 +16,7 @@ from typing import Final
 from recovery.journal.attempt_records import AttemptStarted
 from recovery.journal.job_folder import list_folders
 from recovery.report.overview import read_entries
+from tests.support import forked_cli
 
 STEPS: Final = 80
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -53,7 +53,8 @@ class Kill:
     rank: int = 0
     cut: str = ""  # files that lose their end, as a shell pattern: a write that did not get further
     kept_ratio: float = 0.5
-    behind: str = ""  # a path that another rank writes: this one dies once it is there
+    behind: str = ""  # a path, as a shell pattern, that another process writes: this one dies once it is there
+    apart: str = ""  # a folder of its own for this attempt, whose saves the job doesn't see
     note: str = ""  # for the table, where the point is another one in this format
     step: int | None = None  # that the next attempt begins from, if not the point's
 
@@ -84,6 +85,7 @@ class Framework:
         return point.step if step is None else step
 
 
+UNDISTURBED: Final = Kill("^end$", behind="state/imports/*.json", apart="undisturbed")
 _RENAMED: Final = "before it gets its name"
 _LAST_IS_OLD: Final = "`last.ckpt` still is the save before; the new one, which is whole, is used"
 _EVERYWHERE: Final = {
@@ -188,14 +190,18 @@ FRAMEWORKS: Final = {
                 "^saved .*checkpoint-20/model", cut="out/checkpoint-20/model.safetensors"
             ),
             Point.LOADING: Kill("^read .*checkpoint-10/optimizer.pt"),
-            Point.BETWEEN: Kill("^save .*checkpoint-30/scheduler.pt"),
-            Point.LAST_FILE: Kill("^write .*checkpoint-40/trainer_state.json"),
+            Point.BETWEEN: Kill("^write .*checkpoint-30/trainer_state.json"),
+            Point.LAST_FILE: Kill(
+                "^save .*checkpoint-40/rng_state_1",
+                rank=1,
+                behind="out/checkpoint-40/trainer_state.json",  # rank 0's last file of a save
+                note="the second rank dies, its file is missing",
+            ),
             Point.ROTATION: Kill("^shutil.rmtree .*checkpoint-30"),
             Point.HALF_ROTATED: Kill("^os.remove optimizer.pt"),
         },
         "transformers",
         "torch,safetensors.torch",
-        ranks=1,
     ),
     "accelerate": Framework(
         "Accelerate",
@@ -308,37 +314,29 @@ def run(
     (folder / framework.folder).mkdir()
     plan = json.dumps([asdict(kill) for kill in kills])
     ranks = str(framework.ranks)
-    command = [
-        sys.executable,
-        "-m",
-        "rankmend.cli",
-        "run",
-        "--standalone",
-        "--nproc-per-node",
-        ranks,
-    ]
-    if not kills:  # nothing is restarted: two imports of PyTorch less
-        command += ["--no-fork-server", "--store=ranks"]
+    command = ["run", "--standalone", "--nproc-per-node", ranks]
     command += ["--checkpoint-dir", framework.folder, str(KILLS), framework.modules, plan]
     command += [str(ROOT / "examples" / "frameworks" / framework.script), "--steps", str(STEPS)]
     command += [*framework.arguments, *framework.resume]
-    environment = {
-        **os.environ,
-        **found_by,
+    places = {
         "RANKMEND_STATE_DIR": str(folder / "state"),
         "OMP_NUM_THREADS": "1",
+        "TORCHINDUCTOR_CACHE_DIR": str(
+            folder / "inductor"
+        ),  # else transformers sets it, and isn't shared
     }
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=RUN_S_MAX,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return [line.rpartition("final ")[2] for line in done.stdout.splitlines() if "final " in line]
+    environment = {**os.environ, **found_by, **places}
+    with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as error:
+        job = forked_cli.start(
+            command, cwd=folder, environment=environment, stdout=out, stderr=error
+        )
+    try:
+        code = job.wait(RUN_S_MAX)
+    finally:
+        job.kill()
+    assert code == 0, (folder / "stderr").read_text()[-4000:]
+    shown = (folder / "stdout").read_text().splitlines()
+    return [line.rpartition("final ")[2] for line in shown if "final " in line]
 
 
 def started(folder: Path) -> dict[int, AttemptStarted]:

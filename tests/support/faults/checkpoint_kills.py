@@ -4,8 +4,8 @@
 
 MODULES: those whose saves are heard, with commas between. PLAN: a JSON list of kills, at most one an
 attempt, one after the other (`tests.support.kill_points`).
-The file `kills` in the working folder gets the number of each attempt that was killed. Events are texts, in
-which a kill's pattern is searched:
+The file `kills` in the working folder gets the number of each attempt that was killed. An attempt whose kill is
+`apart` trains in a folder of that name. Events are texts, in which a kill's pattern is searched:
 
     start, end                          the script's
     step                                of a torch optimizer, before it changes parameters; `rankmend.step`
@@ -23,9 +23,10 @@ import runpy
 import select
 import signal
 import sys
+import time
 from pathlib import Path
 
-COUNT = Path("kills")
+COUNT = Path("kills").absolute()
 TRACE = "CHECKPOINT_KILLS_TRACE"
 WRITERS = {  # the function that writes a file, and which of its arguments is the path
     "torch": ("save", 1),
@@ -33,6 +34,7 @@ WRITERS = {  # the function that writes a file, and which of its arguments is th
     "safetensors.numpy": ("save_file", 1),
     "numpy": ("savez", 0),
 }
+BEHIND_S_MAX = 240  # where no rank can be forked, nothing comes that a kill could wait for
 KEPT = []
 AUDITED = ("os.rename", "os.remove", "os.mkdir", "shutil.rmtree")
 
@@ -44,7 +46,8 @@ def count():
 class Kill:
     def __init__(self, plan):
         self.pattern, self.left = re.compile(plan["event"]), plan["count"]
-        self.cut, self.kept_ratio, self.behind = plan["cut"], plan["kept_ratio"], plan["behind"]
+        self.cut, self.kept_ratio = plan["cut"], plan["kept_ratio"]
+        self.job, self.behind = Path.cwd(), plan["behind"]
 
     def hear(self, event):
         if self.left > 0 and self.pattern.search(event):
@@ -53,7 +56,8 @@ class Kill:
                 self.die()
 
     def die(self):
-        while self.behind and not Path(self.behind).exists():
+        until_s = time.monotonic() + BEHIND_S_MAX
+        while self.behind and not any(self.job.glob(self.behind)) and time.monotonic() < until_s:
             select.select([], [], [], 0.01)
         for path in Path().glob(self.cut) if self.cut else ():
             os.truncate(path, int(path.stat().st_size * self.kept_ratio))
@@ -135,10 +139,10 @@ def listen(listener, modules):
     sys.addaudithook(lambda event, arguments: audit(listener, event, arguments))
 
 
-def choose_listener(kills):
-    rank, done = int(os.environ["RANK"]), count()
-    if done < len(kills) and kills[done]["rank"] == rank:
-        return Kill(kills[done])
+def choose_listener(kill):
+    rank = int(os.environ["RANK"])
+    if kill and kill["rank"] == rank:
+        return Kill(kill)
     if TRACE in os.environ and rank == 0:
         return Trace(os.environ[TRACE])
     return None
@@ -146,7 +150,11 @@ def choose_listener(kills):
 
 def main():
     modules, plan = sys.argv[1:3]
-    listener = choose_listener(json.loads(plan))
+    kill = next(iter(json.loads(plan)[count() :]), None)
+    listener = choose_listener(kill)
+    if kill and kill["apart"]:
+        Path(kill["apart"]).mkdir(exist_ok=True)
+        os.chdir(kill["apart"])
     if listener is not None:
         listener.hear("start")
         listen(listener, [module for module in modules.split(",") if module])
@@ -157,6 +165,8 @@ def main():
     KEPT.append(runpy.run_path(sys.argv[0], run_name="__main__"))
     if listener is not None:
         listener.hear("end")
+    elif kill and kill["apart"]:  # the fork server starts only while all ranks are there
+        signal.pause()
 
 
 if __name__ == "__main__":
