@@ -5,7 +5,7 @@
 MODULES: those whose saves are heard, with commas between. PLAN: a JSON list of kills, at most one an
 attempt, one after the other (`tests.support.kill_points`).
 The file `kills` in the working folder gets the number of each attempt that was killed. An attempt whose kill is
-`apart` trains in a folder of that name. Events are texts, in which a kill's pattern is searched:
+`apart` trains in a folder of that name, without snapshots. Events are texts, in which a kill's pattern is searched:
 
     start, end                          the script's
     step                                of a torch optimizer, before it changes parameters; `rankmend.step`
@@ -159,6 +159,8 @@ def main():
         listener.hear("start")
         listen(listener, [module for module in modules.split(",") if module])
     sys.argv = sys.argv[3:]
+    if kill and kill["apart"]:  # from a snapshot the next attempt would go on
+        sys.argv = [word for word in sys.argv if not word.startswith("--snapshot-every")]
     sys.path.insert(0, str(Path(sys.argv[0]).resolve().parent))
     # As those of a plain script, its globals live on until the interpreter ends: gloo's thread, joined as DDP is
     # freed, may wait for the interpreter's lock, and whoever frees it here would hold that.
