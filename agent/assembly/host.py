@@ -28,7 +28,7 @@ from agent.preflight.result_file import SERVICE_FOLDER
 from agent.ranks.table import RankSample
 from agent.sampling.collection import Collector
 from agent.sampling.demand import Demand
-from agent.sources.mount_prober import MountProber
+from agent.sources.mount_prober import MountProber, read_space
 from agent.sources.pcie_acs import BridgeAcs
 from rankmend.clock import Clock
 from rankmend.errors import ConfigError
@@ -106,6 +106,7 @@ def make_collectors(
             MountProber(clock).probe if is_live else None,
             config.mounts,
             config.mounts_ignored,
+            read_space,
         ),
         NfsCollector(procfs_root),
         NetStackCollector(procfs_root),

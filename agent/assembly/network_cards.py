@@ -8,7 +8,7 @@ import msgspec
 
 from agent.collectors.ethernet import EthernetCollector
 from agent.collectors.ethtool import EthtoolCollector
-from agent.collectors.nic import NicCollector
+from agent.collectors.nic import Labels, NicCollector
 from agent.collectors.topology import TopologyCollector
 from agent.collectors.transceiver import TransceiverCollector
 from agent.sampling.collection import Collector
@@ -69,10 +69,12 @@ def make_collectors(
     read_memory: Callable[[str], bytes] | None = None,
     clock: Clock | None = None,
     demand: Demand | None = None,
+    is_judged: Callable[[str, Labels], bool] = lambda _metric, _labels: True,
 ) -> tuple[Collector, ...]:
     """Return the collectors. Beside a recorded tree no driver of this machine is asked.
 
     ``read_memory`` reads a device's transceiver, for an agent without the right to do so itself.
+    ``is_judged`` says whether a check reads a series.
     """
     exclude, include = config.exclude, config.include
     is_live = sysfs_root == Path("/sys")
@@ -80,7 +82,7 @@ def make_collectors(
     if read_memory is None:  # over a socket of its own: it is used in another thread
         read_memory = (Ethtool() if is_live else _NoDriver()).module_memory
     return (
-        NicCollector(sysfs_root, exclude, config.rates_gbit, clock, demand),
+        NicCollector(sysfs_root, exclude, config.rates_gbit, clock, demand, is_judged),
         EthernetCollector(sysfs_root, exclude, include),
         EthtoolCollector(sysfs_root, driver, exclude, include),
         TransceiverCollector(sysfs_root, read_memory, exclude, include),

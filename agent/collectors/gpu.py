@@ -26,6 +26,7 @@ from agent.ranks.ancestry import find_rank
 from agent.ranks.table import RankSample
 from agent.sampling.collection import STALE_INTERVALS, STALE_S_MIN
 from rankmend.errors import NoSourceError, SourceError
+from rankmend.progress import RankIdentity
 
 FIRST_ANSWER_S_MAX: Final = 8.0  # for the first run: less than `--once` waits
 SHOWN_METRICS: Final = frozenset(
@@ -41,6 +42,7 @@ SHOWN_METRICS: Final = frozenset(
 )
 LISTED_PROCESSES_MAX: Final = 32  # a GPU, with pid and name
 PROCESS_RUNS: Final = 3  # a process is looked up this seldom, as the driver is asked for processes
+UNREAD_RUNS_MAX: Final = 2  # values that have become old leave the page so much later
 _FAMILY_BY_NAME: Final = {family.name: family for family in FAMILIES}
 
 Labels = tuple[tuple[str, str], ...]
@@ -52,7 +54,9 @@ class _Part:
 
     basis: tuple[object, ...]
     metrics: tuple[Metric, ...]
+    seen: tuple[object, ...]  # what is cheap to compare: no message has come about this GPU
     runs: int = 0  # since they were made
+    unread_runs: int = 0  # since the ages of its groups were looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,26 +111,43 @@ class GpuCollector:
         if not any(is_fresh(gpu, self._sampled_every_s) for gpu in view.gpus):
             raise SourceError(view.problem or "no GPU has answered")
         rank_by_pid = self._rank_by_pid()
-        parts = tuple([self._part(gpu, rank_by_pid) for gpu in view.gpus])
+        ranks = [(pid, rank.identity) for pid, rank in rank_by_pid.items()]
+        parts = tuple([self._part(gpu, rank_by_pid, ranks) for gpu in view.gpus])
         before, given = self._given
         if len(parts) != len(before) or not all(map(is_, parts, before)):
             given = tuple(chain.from_iterable(parts))
             self._given = (parts, given)
         return given
 
-    def _part(self, gpu: GpuView, rank_by_pid: dict[int, RankSample]) -> tuple[Metric, ...]:
+    def _part(
+        self,
+        gpu: GpuView,
+        rank_by_pid: dict[int, RankSample],
+        ranks: list[tuple[int, RankIdentity]],
+    ) -> tuple[Metric, ...]:
         """Return the metrics of a GPU: the same tuple as before where nothing has changed."""
         fresh = is_fresh(gpu, self._sampled_every_s)
+        part = self._parts.get(gpu.index)
+        seen = (gpu.revision, fresh, ranks if gpu.processes else ())
+        if (
+            part is not None
+            and part.unread_runs < UNREAD_RUNS_MAX
+            and gpu.revision
+            and part.seen == seen
+        ):
+            part.unread_runs += 1
+            part.runs += 1
+            return part.metrics
         groups = self._fresh_groups(gpu) if fresh else []
         basis = (
             *(labels_of(gpu), gpu.errors, gpu.last_xid, gpu.events, gpu.xids, gpu.seconds),
             *(fresh, gpu.is_lost, gpu.needs_reset),
             [(group, gpu.groups[group].revision) for group in groups],
             gpu.processes,
-            [(pid, rank.identity) for pid, rank in rank_by_pid.items()] if gpu.processes else (),
+            ranks if gpu.processes else (),
         )
-        part = self._parts.get(gpu.index)
         if part is not None and part.basis == basis:
+            part.seen, part.unread_runs = seen, 0
             part.runs += 1
             if not gpu.processes or part.runs < PROCESS_RUNS:
                 return part.metrics
@@ -135,8 +156,8 @@ class GpuCollector:
             self._readings(gpu, groups, found)
             found += self._processes(gpu, rank_by_pid)
         if part is None or [*part.metrics] != found:
-            part = _Part(basis, tuple(found))
-        part.basis, part.runs = basis, 0
+            part = _Part(basis, tuple(found), seen)
+        part.basis, part.seen, part.runs, part.unread_runs = basis, seen, 0, 0
         self._parts[gpu.index] = part
         return part.metrics
 

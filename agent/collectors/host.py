@@ -264,6 +264,9 @@ _FILES: Final[tuple[tuple[str, Callable[[str], Iterator[Metric]]], ...]] = (
 )
 # No check reads them, and `stat` is the dearest: the kernel adds up each CPU's interrupts for it.
 SHOWN_FILES: Final = frozenset({"uptime", "stat"})
+# Checks read them over minutes, or go by what stays until the next boot; the kernel's log tells of OOM kills at once.
+SLOW_FILES: Final = frozenset({"vmstat", "sys/kernel/tainted"})
+SLOW_S: Final = 5.0
 SHOWN_METRICS: Final = frozenset(
     {
         "rankmend_host_uptime_seconds",
@@ -282,22 +285,22 @@ class HostCollector:
     def __init__(
         self, procfs_root: Path, clock: Clock | None = None, demand: Demand | None = None
     ) -> None:
-        """With clock and demand, `SHOWN_FILES` are read before somebody is expected to look."""
+        """With clock and demand, `SHOWN_FILES` are read before somebody is expected to look, `SLOW_FILES` also each `SLOW_S`."""
         self._root = procfs_root
         self._clock = clock
         self._demand = demand
-        self._shown_at_s = float("-inf")
+        self._shown_at_s = self._slow_at_s = float("-inf")
         self._made: dict[str, tuple[str, tuple[Metric, ...]]] = {}  # by file, with its text
         self._files = KeptFiles(bytes_max=FILE_BYTES_MAX)
 
     def collect(self) -> Iterator[Metric]:
         self._files.begin_run()
-        is_shown = self._is_shown()
+        left_out = self._left_out()
         errors: list[str] = []
         found: list[Metric] = []
         is_measured = False
         for name, read in _FILES:
-            if not is_shown and name in SHOWN_FILES and name in self._made:
+            if name in left_out and name in self._made:
                 found += self._made[name][1]
                 is_measured = True
                 continue
@@ -323,14 +326,17 @@ class HostCollector:
             raise SourceError("; ".join(errors))
         return iter(found)
 
-    def _is_shown(self) -> bool:
-        """Return whether the files that no check reads are read in this run."""
+    def _left_out(self) -> AbstractSet[str]:
+        """Return the files that are not read in this run."""
         if self._clock is None or self._demand is None:
-            return True
+            return frozenset()
         now_s = self._clock.now_s()
         # the interval of 1 s is kept to some milliseconds
         is_due = now_s - self._shown_at_s >= UNREAD_S_MAX - 0.5
         if is_due or self._demand.is_expected(0.0, self.interval_s):
-            self._shown_at_s = now_s
-            return True
-        return False
+            self._shown_at_s = self._slow_at_s = now_s
+            return frozenset()
+        if now_s - self._slow_at_s >= SLOW_S - 0.5:
+            self._slow_at_s = now_s
+            return SHOWN_FILES
+        return SHOWN_FILES | SLOW_FILES

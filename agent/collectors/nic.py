@@ -12,7 +12,7 @@ writes an error into the kernel log each time.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -23,6 +23,7 @@ from agent.collectors.nic_files import (
     COUNTERS,
     QUICK_COUNTERS,
     SHOWN_COUNTERS,
+    USED_COUNTERS,
     PortCounter,
     parse_counter,
     parse_rate,
@@ -70,6 +71,7 @@ class _Port:
     slow_counters: tuple[tuple[str, PortCounter, str], ...]
     shown_counters: tuple[tuple[str, PortCounter, str], ...]
     hardware: tuple[tuple[str, str, Labels], ...]  # path, metric, labels
+    shown_hardware: tuple[tuple[str, str, Labels], ...]
     unlisted: tuple[str, ...]  # folders that could not be read
 
 
@@ -87,7 +89,7 @@ class NicCollector:
     """``rates_gbit`` holds what the links ought to run at, by pattern of device or port.
 
     With a clock, the counters of errors and of the hardware are read every `SLOW_S`; with a demand, those of
-    traffic before somebody is expected to look.
+    traffic, and all that no check reads by ``is_judged``, before somebody is expected to look.
     """
 
     name = "nic"
@@ -100,7 +102,9 @@ class NicCollector:
         rates_gbit: Mapping[str, float] | None = None,
         clock: Clock | None = None,
         demand: Demand | None = None,
+        is_judged: Callable[[str, Labels], bool] = lambda _metric, _labels: True,
     ) -> None:
+        self._is_judged = is_judged
         self._clock = clock
         self._demand = demand
         self._shown: dict[str, tuple[tuple[Metric, ...], list[str]]] = {}  # as below
@@ -120,7 +124,8 @@ class NicCollector:
         self._run = 0
         self._given: tuple[Metric, ...] = ()  # the newest answer
         self._quick_paths: tuple[str, ...] = ()  # what it may change with at the next run
-        self._slow_before: dict[str, tuple[tuple[Metric, ...], list[str]]] = {}  # as `_slow` was
+        self._slow_paths: tuple[str, ...] = ()  # the same each `SLOW_S`
+        self._shown_paths: tuple[str, ...] = ()
 
     def collect(self) -> Sequence[Metric]:
         if not self._root.is_dir():
@@ -133,8 +138,8 @@ class NicCollector:
         if not self._devices:
             raise NoSourceError(f"no RDMA device at {self._root} that is not excluded")
         self._run += 1
-        is_more_due = self._forget_slow()
-        if self._quick_paths and not is_more_due and self._files.are_unchanged(self._quick_paths):
+        has_more = self._forget_changed()
+        if self._quick_paths and not has_more and self._files.are_unchanged(self._quick_paths):
             return self._given  # as in nearly all seconds
         rates = self._read_rates()
         found: list[Metric] = []
@@ -149,8 +154,7 @@ class NicCollector:
                 failures += len(failed)
                 found += metrics
                 found.append(Metric("rankmend_nic_unreadable_files", len(failed), device.labels))
-        # what failed is tried again each time
-        self._quick_paths = () if failures else tuple(self._find_quick_paths())
+        self._find_paths(has_failed=failures > 0)
         given = self._given
         if len(given) != len(found) or any(
             new != old for new, old in zip(found, given, strict=True)
@@ -158,32 +162,48 @@ class NicCollector:
             self._given = tuple(found)
         return self._given
 
-    def _find_quick_paths(self) -> Iterator[str]:
-        """Return the files that are read each second; what a port lacks is looked for with the slow ones."""
+    def _find_paths(self, *, has_failed: bool) -> None:
+        """Note the files that were read; what a port lacks is looked for with the next `_rescan`."""
+        self._quick_paths = self._slow_paths = self._shown_paths = ()
+        if has_failed:
+            return  # what failed is tried again each time
+        quick, slow, shown = [], [], []
         for device in self._devices.values():
+            slow += [path for path, *_rest in device.hardware]
             for port in device.ports:
-                paths = (port.rate_path, *(path for path, _metric in port.states))
-                paths += tuple(path for path, _counter, _name in port.counters)
-                yield from filter(self._files.remembers, paths)
+                quick += [port.rate_path, *(path for path, _metric in port.states)]
+                quick += [path for path, *_rest in port.counters]
+                slow += [path for path, *_rest in (*port.slow_counters, *port.hardware)]
+                shown += [path for path, *_rest in (*port.shown_counters, *port.shown_hardware)]
+        is_read = self._files.remembers
+        self._quick_paths = tuple(filter(is_read, quick))
+        self._slow_paths, self._shown_paths = (
+            tuple(filter(is_read, slow)),
+            tuple(filter(is_read, shown)),
+        )
 
-    def _forget_slow(self) -> bool:
-        """Forget what is to be read again in this run; return whether there is anything."""
+    def _forget_changed(self) -> bool:
+        """Forget what is due to be read again and has changed; return whether there is anything."""
         now_s = self._clock.now_s() if self._clock else 0.0
+        has_read, has_changed = bool(self._quick_paths), False
         # the interval of 1 s is kept to some milliseconds
-        is_slow_due = self._clock is None or now_s - self._slow_at_s >= SLOW_S - 0.5
-        if is_slow_due:
-            self._slow_before, self._slow, self._slow_at_s = self._slow, {}, now_s
-        is_shown_due = (
+        if self._clock is None or now_s - self._slow_at_s >= SLOW_S - 0.5:
+            self._slow_at_s = now_s
+            if not has_read or not self._files.are_unchanged(self._slow_paths):
+                self._slow, has_changed = {}, True
+        if (
             self._demand is None
             or self._demand.is_expected(0.0, self.interval_s)
             or now_s - self._shown_at_s >= UNREAD_S_MAX - 0.5
-        )
-        if is_shown_due:
-            self._shown, self._shown_at_s = {}, now_s
-        return is_slow_due or is_shown_due
+        ):
+            self._shown_at_s = now_s
+            if not has_read or not self._files.are_unchanged(self._shown_paths):
+                self._shown, has_changed = {}, True
+        return has_changed
 
     def _rescan(self) -> None:
-        self._slow, self._shown, self._slow_before, self._quick_paths = {}, {}, {}, ()
+        self._slow, self._shown = {}, {}
+        self._quick_paths = self._slow_paths = self._shown_paths = ()
         self._made, self._rates = {}, {}
         names = [name for name in list_names(self._root) if not is_excluded(name, self._excluded)]
         for name in [name for name in self._devices if name not in names]:
@@ -232,7 +252,14 @@ class NicCollector:
             for name in list_known(folder / "counters", unlisted)
             if name in COUNTERS
         )
+        shown = {
+            name
+            for _path, counter, name in counters
+            if name in SHOWN_COUNTERS or not self._is_judged(counter.metric, labels)
+        } - USED_COUNTERS
         folders = [folder / "counters", folder / "hw_counters"]
+        hardware = _find_hardware(folders, labels, unlisted)
+        judged = tuple(one for one in hardware if self._is_judged(*one[1:]))
         return _Port(
             device=device,
             number=folder.name,
@@ -243,11 +270,10 @@ class NicCollector:
             info=Metric("rankmend_nic_port_info", 1, info),
             group=f"{board} {link_layer}" if board else "",
             counters=tuple(one for one in counters if one[2] in QUICK_COUNTERS),
-            slow_counters=tuple(
-                one for one in counters if one[2] not in QUICK_COUNTERS | SHOWN_COUNTERS
-            ),
-            shown_counters=tuple(one for one in counters if one[2] in SHOWN_COUNTERS),
-            hardware=_find_hardware(folders, labels, unlisted),
+            slow_counters=tuple(one for one in counters if one[2] not in QUICK_COUNTERS | shown),
+            shown_counters=tuple(one for one in counters if one[2] in shown),
+            hardware=judged,
+            shown_hardware=tuple(one for one in hardware if one not in judged),
             unlisted=tuple(dict.fromkeys(unlisted)),
         )
 
@@ -305,6 +331,7 @@ class NicCollector:
             unshown: list[str] = []
             newest: list[Metric] = []
             self._read_counters(port.shown_counters, port.labels, unshown, newest)
+            self._read_hardware(port.shown_hardware, unshown, newest)
             shown = self._shown[port.folder] = (tuple(newest), unshown)
         found += shown[0]
         failed += shown[1]
@@ -325,17 +352,11 @@ class NicCollector:
     ) -> tuple[tuple[Metric, ...], list[str]]:
         """Return these counters and the files that could not be read, as of their newest read."""
         known = self._slow.get(folder)
-        if known is None and (before := self._slow_before.pop(folder, None)) is not None:
-            paths = [path for path, *_rest in (*counters, *hardware)]
-            if not before[1] and self._files.are_unchanged(filter(self._files.remembers, paths)):
-                known = self._slow[folder] = before
         if known is None:
             failed: list[str] = []
             found: list[Metric] = []
             self._read_counters(counters, labels, failed, found)
-            for path, metric, about in hardware:
-                if (made := self._read_made(path, metric, 1, about, failed)) is not None:
-                    found.append(made)
+            self._read_hardware(hardware, failed, found)
             known = self._slow[folder] = (tuple(found), failed)
         return known
 
@@ -354,6 +375,16 @@ class NicCollector:
             ceiling = counter.saturates_at
             if ceiling is not None and made.value == ceiling * counter.factor:
                 found.append(Metric("rankmend_nic_saturated", 1, (*labels, ("counter", name))))
+
+    def _read_hardware(
+        self,
+        hardware: tuple[tuple[str, str, Labels], ...],
+        failed: list[str],
+        found: list[Metric],
+    ) -> None:
+        for path, metric, labels in hardware:
+            if (made := self._read_made(path, metric, 1, labels, failed)) is not None:
+                found.append(made)
 
     def _read_made(
         self, path: str, metric: str, factor: int, labels: Labels, failed: list[str]

@@ -59,6 +59,8 @@ COUNTERS: Final = {
 }
 # asked each time; the others count errors and congestion, which no check judges within 5 s
 QUICK_COUNTERS: Final = frozenset({"link_downed", "link_error_recovery"})
+# read whatever the checks are: the planes of the network go by the packets
+USED_COUNTERS: Final = QUICK_COUNTERS | {"port_rcv_packets"}
 # how much traffic there is: no check reads it, people read it when they look
 SHOWN_COUNTERS: Final = frozenset(
     {"port_xmit_wait", "port_xmit_data", "port_rcv_data", "port_xmit_packets"}

@@ -45,6 +45,7 @@ DRIVERS: Final = (
     "nvme",
     "lustre",
 )
+IOMMU_RUNS: Final = 10  # ten minutes
 _BYTES_MAX: Final = 1024
 _NVRM: Final = re.compile(r"NVRM version:.*? (\d{3,4}\.\d+(?:\.\d+)?) ")
 _NCCL: Final = re.compile(r"libnccl\.so\.(\d{1,3}\.\d{1,3}\.\d{1,3})")
@@ -119,6 +120,8 @@ class VersionsCollector:
         self._system_root = system_root
         self._read_acs = read_acs
         self._acs_problem = ""  # as logged
+        self._runs = 0
+        self._iommu: tuple[InstalledVersion, ...] = ()
         self._procfs_root = procfs_root
         self._sysfs_root = sysfs_root
         self._baseline = baseline or {}
@@ -162,7 +165,16 @@ class VersionsCollector:
         yield from self._read_bridges()
 
     def _read_iommu(self) -> Iterator[InstalledVersion]:
-        """Return how the IOMMU treats GPUs and network cards: ``off``, ``identity`` (it lets them pass) or ``DMA...``."""
+        """Return how the IOMMU treats GPUs and network cards: ``off``, ``identity`` (it lets them pass) or ``DMA...``.
+
+        It is set when the node boots: read each `IOMMU_RUNS`.
+        """
+        if self._runs % IOMMU_RUNS == 0:
+            self._iommu = tuple(self._look_at_iommu())
+        self._runs += 1
+        yield from self._iommu
+
+    def _look_at_iommu(self) -> Iterator[InstalledVersion]:
         try:
             topology = read_topology(self._sysfs_root, self._excluded_nics)
         except SourceError:  # the collector `topology` says so

@@ -33,6 +33,7 @@ from agent.findings.policy_files import load_checks, load_policy
 from agent.jobs import job_map, kubelet
 from agent.jobs.rank_pods import RankPods
 from agent.nvml.child_process import ChildProcess
+from agent.nvml.driver_traces import read_traces
 from agent.nvml.monitor import GpuMonitor
 from agent.nvml.release import ReleaseFile
 from agent.page.application import make_registry
@@ -40,7 +41,7 @@ from agent.plugins import PluginCollector, PluginContext, PluginsCollector
 from agent.ranks.table import RankSample, RankTable
 from agent.ranks.watched import WatchedRanks
 from agent.sampling.collection import Collector
-from agent.sampling.demand import Demand
+from agent.sampling.demand import UNREAD_S_MAX, Demand
 from agent.sampling.runner import Runner
 from agent.sampling.schedule import Schedule
 from agent.sources.remembered_devices import InventoryFile
@@ -50,8 +51,9 @@ from rankmend.node import node_name
 
 ONCE_S_MAX: Final = 10.0  # for `--once`; what has not answered by then is missing on the page
 
-# what no check of the shipped table reads
-SHOWN_COLLECTORS: Final = frozenset({"agent", "rank_nics"})
+# How seldom collectors run until a reader is expected. No check of the shipped table reads the first two; of the others,
+# checks read the growth over a minute or more.
+UNREAD_S: Final = {"agent": UNREAD_S_MAX, "rank_nics": UNREAD_S_MAX, "network": 5.0, "pressure": 5.0}
 SHOWN_METRICS: Final = frozenset(
     (
         *(*GPU_SHOWN, *NIC_SHOWN, *HOST_SHOWN),
@@ -127,7 +129,7 @@ class NodeAgent:
             self._intervals_s(),
             set(config.disabled),
             self.demand,
-            SHOWN_COLLECTORS,
+            UNREAD_S,
         )
         for collector in (self.findings, self.rank_nics, self.planes, self.inventory):
             collector.watch(self.runner.views)
@@ -157,6 +159,7 @@ class NodeAgent:
             kept=ReleaseFile(release_path) if release_path else None,
             on_events=lambda: self.runner.hurry("gpu_state", "gpu", self.findings.name),
             demand=self.demand,
+            read_traces=partial(read_traces, self._sysfs_root),
         )
 
     def _make_inventory(self) -> InventoryCollector:
@@ -203,7 +206,13 @@ class NodeAgent:
             GpuStateCollector(self.gpus, self._gpu_interval_s, expected_gpus),
             self.gpu_jobs,
             *network_cards.make_collectors(
-                config.nic, sysfs_root, procfs_root, read_memory, clock, self.demand
+                config.nic,
+                sysfs_root,
+                procfs_root,
+                read_memory,
+                clock,
+                self.demand,
+                self.findings.reads,
             ),
             self.rank_nics,
             self.planes,

@@ -20,7 +20,7 @@ from detectors.finding import Severity
 from detectors.kernel.event_policy import PolicyTable
 from detectors.kernel.log_cases import KernelFinding
 from detectors.kernel.log_verdict import judge as judge_log
-from detectors.node.checks import SCAN_LOOKS, Check, for_one_scan
+from detectors.node.checks import SCAN_LOOKS, Check, Labels, for_one_scan
 from detectors.node.findings import blocked_checks, judge, list_findings, release, restore
 from detectors.node.kernel_findings import (
     DriverEvents,
@@ -190,6 +190,10 @@ class FindingsCollector:
         self._names = frozenset(check.name for check in checks)
         self.metrics = frozenset(name for check in checks for name in check.metrics)
         self._seen = SeenAnswers()  # its answers hold what the former checks read
+
+    def reads(self, metric: str, labels: Labels) -> bool:
+        """Return whether a check reads this series."""
+        return any(check.reads(metric, labels) for check in self._checks)
 
     def stop(self) -> None:
         """Save the state. Alerts are not resolved: an agent that ends says nothing of the node."""

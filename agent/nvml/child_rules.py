@@ -20,6 +20,8 @@ ABANDONED_MAX: Final = 6
 # not answer.
 AIMLESS_MAX: Final = 1
 BACKOFF: Final = Backoff(first_s=1.0, cap_s=300.0)  # between two starts of a collector
+# of a node on which neither the driver's module nor its library is found: `DriverTraces` tells of a change at once
+UNTRACED_S: Final = 3600.0
 HEALTHY_S: Final = 60.0  # a child that lived this long resets the back-off
 _OPENING: Final = frozenset({"nvmlInitWithFlags", "nvmlDeviceGetHandleByIndex", "nvmlShutdown"})
 
@@ -92,6 +94,10 @@ class Starts:
     def next_at(self, at_s: float) -> None:
         """Set the time of the next start, however many there were before."""
         self._in_a_row, self.due_at_s = 0, at_s
+
+    def wait_for_driver(self, now_s: float) -> None:
+        """Delay the next start for long: only a change of the node can bring a driver."""
+        self.due_at_s = now_s + UNTRACED_S
 
     def add_sweep(self, child_started_at_s: float, now_s: float) -> None:
         """Note that a child has read all GPUs: if it lived long enough, the back-off ends."""

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 Values = tuple[tuple[str, tuple[str, ...], float], ...]
 """Metric without rankmend_gpu_, labels after those of the GPU, value."""
@@ -15,8 +16,7 @@ class MonitorState(Enum):
     RELEASED = "released"  # by an operator, or because no collector asked for values
 
 
-@dataclass(frozen=True, slots=True)
-class GroupView:
+class GroupView(NamedTuple):  # dozens a second: four times cheaper to make than a dataclass
     """The newest values of one group."""
 
     age_s: float
@@ -41,6 +41,8 @@ class GpuView:
     xids: dict[int, int]
     processes: tuple[tuple[int, int | None], ...] | None  # pid, memory in bytes
     last_xid: int = 0  # code of the newest XID since the agent began; 0: none
+    # Grows with each message about this GPU: equal numbers mean equal values, only of another age. 0: not known.
+    revision: int = 0
 
 
 @dataclass(frozen=True, slots=True)

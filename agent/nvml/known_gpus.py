@@ -31,6 +31,7 @@ class _Gpu:
     uuid: str = ""
     pci_bus_id: str = ""
     heard_at_s: float = 0.0
+    revision: int = 0  # when anything but an age last changed
     is_lost: bool = False
     needs_reset: bool = False
     error: str = ""
@@ -53,11 +54,13 @@ class KnownGpus:
     def __init__(self) -> None:
         self._gpus: dict[int, _Gpu] = {}
         self._away: dict[str, _Gpu] = {}  # by UUID: cards that the driver lists no more
-        self._revision = 0  # number of the newest group of values
+        self._revision = 0  # number of the newest change
         self._event_types: tuple[str, ...] = ()
 
     def set_event_types(self, mask: int) -> None:
         """Note the types of events that the driver reports."""
+        for gpu in self._gpus.values():
+            gpu.revision = self._next_revision()
         self._event_types = tuple(name for bit, name in EVENT_TYPES.items() if mask & bit)
 
     def open(self, count: int) -> None:
@@ -73,6 +76,7 @@ class KnownGpus:
         gpu.uuid = message.uuid or gpu.uuid
         gpu.pci_bus_id = message.pci_bus_id or gpu.pci_bus_id
         gpu.heard_at_s = now_s
+        gpu.revision = self._next_revision()
         change = GpuChange.NONE
         if message.is_lost != gpu.is_lost:
             change = GpuChange.LOST if message.is_lost else GpuChange.BACK
@@ -89,8 +93,7 @@ class KnownGpus:
         if values is not None and before is not None and before.values == values:
             gpu.groups[message.group] = before._replace(at_s=now_s)  # sent anew, and as it was
         elif values is not None:
-            self._revision += 1
-            gpu.groups[message.group] = _Group(now_s, values, self._revision)
+            gpu.groups[message.group] = _Group(now_s, values, gpu.revision)
         elif before is not None:  # else they were forgotten: the child soon sends all of them again
             gpu.groups[message.group] = before._replace(at_s=now_s)
         if message.group == "processes":
@@ -109,6 +112,7 @@ class KnownGpus:
     def add_event(self, message: EventMessage, now_s: float) -> bool:
         """Count an event; return whether it is an XID, which is also counted by its code."""
         gpu = self._gpu(message.gpu, now_s)
+        gpu.revision = self._next_revision()
         gpu.events[message.event] = gpu.events.get(message.event, 0) + 1
         has_code = message.event == "xid" and (
             message.code in gpu.xids or len(gpu.xids) < XID_CODES_MAX
@@ -128,13 +132,17 @@ class KnownGpus:
         """Drop measured values, and keep counts."""
         for gpu in self._gpus.values():
             gpu.groups.clear()
-            gpu.processes = None
+            gpu.processes, gpu.revision = None, self._next_revision()
 
     def views(self, now_s: float, skipped: Container[int]) -> tuple[GpuView, ...]:
         return tuple(
             self._view(index, self._gpus[index], now_s, index in skipped)
             for index in sorted(self._gpus)
         )
+
+    def _next_revision(self) -> int:
+        self._revision += 1
+        return self._revision
 
     def _gpu(self, index: int, now_s: float) -> _Gpu:
         if not 0 <= index < GPUS_MAX:
@@ -172,12 +180,13 @@ class KnownGpus:
             error=gpu.error,
             errors=gpu.errors,
             groups={
-                name: GroupView(max(0.0, now_s - read.at_s), read.values, read.revision)
-                for name, read in gpu.groups.items()
+                name: GroupView(now_s - at_s if at_s < now_s else 0.0, values, revision)
+                for name, (at_s, values, revision) in gpu.groups.items()
             },
             seconds=dict(gpu.seconds),
             events=dict.fromkeys(self._event_types, 0) | gpu.events,
             xids=dict(gpu.xids),
             processes=gpu.processes,
             last_xid=gpu.last_xid,
+            revision=gpu.revision,
         )

@@ -13,6 +13,7 @@ from typing import Final
 from agent.nvml.child_process import ChildProcess
 from agent.nvml.child_rules import CALL_S_MAX, SILENT_S_MAX
 from agent.nvml.children import RELEASE_S_MAX, Spawn
+from agent.nvml.driver_traces import DriverTraces
 from agent.nvml.gpu_view import MonitorView
 from agent.nvml.release import ReleaseFile
 from agent.nvml.supervisor import GpuSupervisor
@@ -40,6 +41,7 @@ class GpuMonitor:
         on_events: Callable[[], None] | None = None,
         silent_s_max: float = SILENT_S_MAX,
         demand: Demand | None = None,
+        read_traces: Callable[[], DriverTraces | None] = lambda: None,
     ) -> None:
         """``kept`` remembers a release over a restart of the agent.
 
@@ -53,7 +55,7 @@ class GpuMonitor:
         self._on_events = on_events
         self._changed = Condition()  # guards everything below
         self._supervisor = GpuSupervisor(
-            interval_s, spawn, clock.now_s(), call_s_max, silent_s_max, kept
+            interval_s, spawn, clock.now_s(), call_s_max, silent_s_max, kept, read_traces
         )
         self._viewed: tuple[float, MonitorView] | None = None  # None: something has happened since
         self._thread: Thread | None = None

@@ -35,6 +35,7 @@ from agent.nvml.child_rules import (
 )
 from agent.nvml.children import Children, CollectorChild, Spawn
 from agent.nvml.driver_call import NO_GPU, NvmlCall
+from agent.nvml.driver_traces import DriverTraces
 from agent.nvml.gpu_view import MonitorState, MonitorView, StuckCall
 from agent.nvml.known_gpus import GPUS_MAX, GpuChange, KnownGpus
 from agent.nvml.left_out import LeftOut
@@ -45,6 +46,7 @@ PAUSE_S: Final = 6.0  # ticks come each second: after such a gap the agent itsel
 IDLE_S_MAX: Final = 60.0  # without a question: the GPU collectors have been disabled
 END_S_MAX: Final = 1.0  # for the children to end when the agent ends
 _MISMATCH_CODE: Final = 18  # NVML_ERROR_LIB_RM_VERSION_MISMATCH
+_NO_LIBRARY_CODE: Final = 12  # NVML_ERROR_LIBRARY_NOT_FOUND
 _NO_DRIVER_CODES: Final = frozenset({9, 12})  # NVML_ERROR_DRIVER_NOT_LOADED, _LIBRARY_NOT_FOUND
 
 log = logging.getLogger(__name__)
@@ -59,13 +61,16 @@ class GpuSupervisor:
         call_s_max: float = CALL_S_MAX,
         silent_s_max: float = SILENT_S_MAX,
         kept: ReleaseFile | None = None,
+        read_traces: Callable[[], DriverTraces | None] = lambda: None,
     ) -> None:
-        """``kept`` remembers a release over a restart of the agent."""
+        """``kept`` remembers a release over a restart of the agent; ``read_traces`` looks for a driver, None: not known."""
         self._interval_s = interval_s
         self._call_s_max = call_s_max
         self._silent_s_max = silent_s_max
         self._spawn = spawn
         self._kept = kept
+        self._read_traces = read_traces
+        self._untraced: DriverTraces | None = None  # as they were when there was no driver
         # for all messages: a new one of this size would be mapped and unmapped for each
         self._packet = bytearray(MESSAGE_BYTES_MAX)
         self.children = Children()
@@ -165,6 +170,9 @@ class GpuSupervisor:
             self._receive(child, now_s)
         for child in children.talking():
             self._check(child, now_s)
+        if self._untraced is not None and self._read_traces() != self._untraced:
+            self._untraced = None
+            self._starts.next_at(now_s)
         if children.collector is None and now_s >= self._starts.due_at_s:
             self._start(now_s)
         if children.trial is None and children.collector is not None:
@@ -280,6 +288,15 @@ class GpuSupervisor:
                 self._count = None
                 self._is_mismatched = failed.code == _MISMATCH_CODE
                 self._set_state(state, f"NVML: {failed.error}")
+                if failed.code == _NO_LIBRARY_CODE:
+                    self._wait_for_driver(now_s)
+
+    def _wait_for_driver(self, now_s: float) -> None:
+        """Start no further child for long where nothing of a driver is there: each takes 0.1 s of CPU."""
+        traces = self._read_traces()
+        if traces is not None and not traces.has_module:
+            self._untraced = traces
+            self._starts.wait_for_driver(now_s)
 
     def _add_values(self, message: GpuMessage, now_s: float) -> None:
         change = self._gpus.add_values(message, now_s)

@@ -22,7 +22,7 @@ STALE_INTERVALS: Final = 5  # missed runs in a row, as many as gpud asks for bef
 STALE_S_MIN: Final = 10.0  # two scrapes at the usual 5 s
 QUICK_S_MAX: Final = 0.05  # for a run that may delay others; nearly all take under 5 ms
 QUICK_INTERVAL_S_MAX: Final = (
-    5.0  # collectors that run less often ask slow sources: BMCs, servers, D-Bus
+    10.0  # collectors that run less often ask slow sources: BMCs, servers, D-Bus
 )
 SERIES_MAX: Final = 10_000  # per collector; a node has about 2,000 in all (limits, section B)
 

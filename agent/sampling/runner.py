@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache, partial
 from threading import Thread
+from types import MappingProxyType
 from typing import Final
 
 from agent.metrics import Family, Metric, counter, gauge
@@ -17,7 +18,7 @@ from agent.sampling.collection import (
     CollectorView,
     Slot,
 )
-from agent.sampling.demand import UNREAD_S_MAX, Demand
+from agent.sampling.demand import Demand
 from agent.sampling.schedule import Schedule
 from agent.sampling.workers import Workers
 from rankmend.clock import Clock
@@ -116,12 +117,12 @@ class Runner:
         interval_s_by_name: Mapping[str, float],
         disabled: AbstractSet[str] = frozenset(),
         demand: Demand | None = None,
-        shown: AbstractSet[str] = frozenset(),
+        unread_s: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
-        """``shown``: collectors that no check reads, which run before ``demand`` expects a reader."""
+        """``unread_s``: how seldom collectors run until ``demand`` expects a reader; their checks need no more, if any."""
         self._clock = clock
         self._demand = demand
-        self._shown = shown
+        self._unread_s = unread_s
         self._slots = {
             collector.name: Slot(collector, interval_s_by_name[collector.name], clock, families)
             for collector in collectors
@@ -228,11 +229,12 @@ class Runner:
         self._workers.submit_quick([slot.run for slot in idle if slot.is_quick()])
 
     def _is_wanted(self, slot: Slot) -> bool:
-        """Return whether a check reads this collector, or somebody may before its next run."""
-        if self._demand is None or slot.collector.name not in self._shown or slot.is_pending:
+        """Return whether a check needs this run of a collector, or somebody may read it before the next one."""
+        unread_s = self._unread_s.get(slot.collector.name)
+        if self._demand is None or unread_s is None or slot.is_pending:
             return True
         # due times are kept to some milliseconds
-        is_due = slot.idle_s(self._clock.now_s()) >= UNREAD_S_MAX - 0.5
+        is_due = slot.idle_s(self._clock.now_s()) >= unread_s - 0.5
         return is_due or self._demand.is_expected(0.0, slot.interval_s)
 
     def _run_in_order(self, slots: Sequence[Slot]) -> None:

@@ -143,6 +143,10 @@ class Check:
             )
         return is_meant
 
+    def reads(self, metric: str, labels: Labels) -> bool:
+        """Return whether this check reads the series, as its own or beside it."""
+        return metric in self.metrics and (metric != self.metric or self.means(labels))
+
     @property
     def needs_time(self) -> bool:
         """Return whether one look isn't enough, as with a counter's growth from an unknown start."""

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import Final, NamedTuple
@@ -78,18 +77,22 @@ class StandingChecks:
     )  # by healthy check: what it read; by one without a reading: nothing
     number: int | None = None  # of the newest snapshot
     readers: dict[str, list[str]] = field(default_factory=dict)  # by metric: the checks
+    places: dict[str, int] = field(default_factory=dict)  # of the checks in their table
 
-    def changed_by(self, snapshot: Snapshot, checks: Iterable[Check]) -> AbstractSet[str] | None:
-        """Return the checks that read something else than at the last look, or None where that is not known."""
+    def due(self, snapshot: Snapshot, checks: Sequence[Check]) -> Sequence[Check]:
+        """Return the checks that need a look: few, where it is known what has changed since the last one."""
         before, self.number = self.number, snapshot.number
-        if not self.readers:
+        if not self.places:
+            self.places = {check.name: place for place, check in enumerate(checks)}
             for check in checks:
                 for metric in check.metrics:
                     self.readers.setdefault(metric, []).append(check.name)
         if before is None or snapshot.number != before + 1:
-            return None
+            return checks
         readers = self.readers
-        return {name for metric in snapshot.changed for name in readers.get(metric, ())}
+        names = {name for metric in snapshot.changed for name in readers.get(metric, ())}
+        names |= self.places.keys() - self.read.keys()
+        return [checks[place] for place in sorted(map(self.places.__getitem__, names))]
 
 
 def observe(
@@ -104,17 +107,15 @@ def observe(
     and is skipped.
     """
     still = StandingChecks() if still is None else still
-    changed, standing = still.changed_by(snapshot, checks), still.read
+    due, standing = still.due(snapshot, checks), still.read
     growths, looked_at_s = dict(state.growths), dict(state.looked_at_s)
     collectors = dict(state.collectors)
     held_checks = {subject.seen.check for subject in state.held.values()}
     join = _Join(snapshot)
     observations: list[CheckLook] = []
     readings = snapshot.readings
-    for check in checks:
+    for check in due:
         name = check.name
-        if changed is not None and name in standing and name not in changed:
-            continue  # as most, in most seconds
         reading = readings.get(check.metric)
         if reading is None:
             standing.setdefault(name, ())

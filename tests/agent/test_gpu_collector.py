@@ -102,7 +102,7 @@ def test_gpus_that_stand_give_the_same_answer_and_one_that_changes_another() -> 
     collector = GpuCollector(cast(GpuMonitor, monitor), 1.0, None, list, Path("/nowhere"))
     first = collector.collect()
     older = replace(
-        GPU, age_s=0.9, groups={k: replace(g, age_s=0.9) for k, g in GPU.groups.items()}
+        GPU, age_s=0.9, groups={k: g._replace(age_s=0.9) for k, g in GPU.groups.items()}
     )
     monitor.shown = replace(monitor.shown, gpus=(older, *monitor.shown.gpus[1:]))
 
@@ -114,6 +114,20 @@ def test_gpus_that_stand_give_the_same_answer_and_one_that_changes_another() -> 
         monitor.shown, gpus=(replace(GPU, groups=hot, xids={79: 2}), *monitor.shown.gpus[1:])
     )
     assert values_of([*collector.collect()])[f"gpu_xid_events_total{{{DEVICE},79}}"] == 2
+
+
+def test_gpu_about_which_nothing_came_is_read_anew_at_most_three_runs_later() -> None:
+    gpu = replace(GPU, revision=1)
+    monitor = FakeMonitor(replace(VIEW, gpus=(gpu,)))
+    collector = GpuCollector(cast(GpuMonitor, monitor), 1.0, None, list, Path("/nowhere"))
+    first = collector.collect()
+    old = {name: group._replace(age_s=1e4) for name, group in GPU.groups.items()}
+    monitor.shown = replace(monitor.shown, gpus=(replace(gpu, groups=old),))
+
+    assert [collector.collect() is first for _run in range(3)] == [True, True, False]
+    hot = {"fast": GroupView(0.1, (("temperature_celsius", (), 91.0),), 9)}
+    monitor.shown = replace(monitor.shown, gpus=(replace(gpu, groups=hot, revision=2),))
+    assert values_of([*collector.collect()])[f"gpu_temperature_celsius{{{DEVICE}}}"] == 91
 
 
 def test_a_driver_that_was_replaced_is_shown() -> None:

@@ -6,9 +6,10 @@ from itertools import pairwise
 
 import pytest
 
-from agent.nvml.child_rules import ABANDONED_MAX, BACKOFF, HEALTHY_S, OPEN_S_MAX, SILENT_S_MAX
+from agent.nvml.child_rules import ABANDONED_MAX, BACKOFF, HEALTHY_S, OPEN_S_MAX, SILENT_S_MAX, UNTRACED_S
 from agent.nvml.children import ABANDONED_S_MAX
 from agent.nvml.driver_call import NO_GPU
+from agent.nvml.driver_traces import DriverTraces
 from agent.nvml.gpu_view import MonitorState, MonitorView
 from agent.nvml.known_gpus import GPUS_MAX
 from agent.nvml.left_out import FORGET_S, TRIAL, LeftOut
@@ -25,7 +26,10 @@ class World:
     def __init__(self) -> None:
         self.now_s = 1000.0
         self.children: list[FakeChild] = []
-        self.supervisor = GpuSupervisor(INTERVAL_S, self._spawn, self.now_s, CALL_S_MAX)
+        self.traces: DriverTraces | None = None
+        self.supervisor = GpuSupervisor(
+            INTERVAL_S, self._spawn, self.now_s, CALL_S_MAX, read_traces=lambda: self.traces
+        )
         self.look()
 
     def _spawn(self, _interval_s: float, skipped: Sequence[int], now_s: float) -> FakeChild:
@@ -318,6 +322,49 @@ def test_only_the_hosts_own_library_tells_that_the_driver_was_replaced(world: Wo
 
     assert (is_mismatched, state) == (True, MonitorState.BROKEN)
     assert not world.view().is_mismatched
+
+
+def fail_to_find_a_library(world: World) -> None:
+    world.children[-1].say(kind="failed", code=12, error="NVML Shared Library Not Found")
+    world.children[-1].its_end.shutdown(socket.SHUT_RDWR)
+    world.look()
+
+
+@pytest.mark.parametrize(
+    "loaded",
+    [
+        pytest.param(DriverTraces(True, False, 1), id="module"),
+        pytest.param(DriverTraces(False, False, 2), id="library"),
+        pytest.param(DriverTraces(False, True, 1), id="device"),
+    ],
+)
+def test_node_without_a_driver_starts_no_second_child_until_a_driver_shows(
+    world: World, loaded: DriverTraces
+) -> None:
+    world.traces = DriverTraces(False, False, 1)
+    world.newest(1)
+    fail_to_find_a_library(world)
+    world.pass_time(UNTRACED_S / 2)
+    state, starts = world.view().state, len(world.children)
+
+    world.traces = loaded
+    world.look()
+
+    assert (state, starts) == (MonitorState.ABSENT, 1)
+    assert len(world.children) == 2
+
+
+@pytest.mark.parametrize("traces", [None, DriverTraces(True, False, 1)])
+def test_driver_that_is_loaded_or_may_be_is_tried_again_soon(
+    world: World, traces: DriverTraces | None
+) -> None:
+    world.traces = traces
+    world.newest(1)
+    fail_to_find_a_library(world)
+
+    world.pass_time(10)
+
+    assert len(world.children) == 2
 
 
 def test_nobody_asking_lets_go_of_the_gpus_and_asking_takes_them_up(world: World) -> None:

@@ -131,8 +131,21 @@ def test_what_no_check_reads_of_the_host_waits_for_a_reader(proc: Path) -> None:
     clock.time_s += 1.0
     expected = values_of(list(collector.collect()))
 
-    assert (unread["host_uptime_seconds"], unread["host_oom_kills_total"]) == (first, 5)
-    assert expected["host_uptime_seconds"] == 77.5
+    assert (unread["host_uptime_seconds"], unread["host_oom_kills_total"]) == (first, 2)
+    assert (expected["host_uptime_seconds"], expected["host_oom_kills_total"]) == (77.5, 5)
+
+
+def test_what_checks_read_over_minutes_is_at_most_5_seconds_old(proc: Path) -> None:
+    clock = FakeClock()
+    collector = HostCollector(proc, clock, Demand(clock.now_s))
+    first = values_of(list(collector.collect()))["host_uptime_seconds"]
+    (proc / "uptime").write_text("77.5 1.0\n")
+    (proc / "vmstat").write_text("pswpin 3\npswpout 4\noom_kill 5\n")
+
+    clock.time_s += 5.0
+    values = values_of(list(collector.collect()))
+
+    assert (values["host_uptime_seconds"], values["host_oom_kills_total"]) == (first, 5)
 
 
 def test_what_no_check_reads_of_the_host_is_at_most_15_seconds_old(proc: Path) -> None:

@@ -14,6 +14,7 @@ from agent.assembly.families import FAMILIES
 from agent.collectors.mounts import (
     Mount,
     MountsCollector,
+    answers_from_memory,
     choose_mounts,
     parse_mountinfo,
     parse_mounts,
@@ -54,6 +55,30 @@ def test_each_file_system_is_asked_once_and_pseudo_ones_never() -> None:
     list(MountsCollector(PROC, FakeClock(), asking({}, asked)).collect())
 
     assert asked == ["/", "/dev/shm", "/home", "/mnt/whole disk", "/scratch2", "/sw"]
+
+
+def test_local_file_systems_answer_without_a_child() -> None:
+    asked: list[str] = []
+    space = MountSpace(1000, 400, 0, 0, 0.001)
+    collector = MountsCollector(
+        PROC, FakeClock(), asking({}, asked), read_space=lambda _point: space
+    )
+
+    values = values_of(list(collector.collect()))
+
+    assert "/home" in asked, "NFS"
+    assert not {"/", "/dev/shm", "/mnt/whole disk"} & set(asked)
+    assert values["disk_available_bytes{/dev/sda2,/}"] == 400
+
+
+def test_local_file_system_below_a_server_is_asked_by_a_child() -> None:
+    home = mount("/home", "0:40", kind="nfs4")
+    below, beside = mount("/home/scratch", "8:2"), mount("/homes", "8:3")
+    mounts = [mount("/"), home, below, beside]
+
+    local = [one.point for one in mounts if answers_from_memory(one, mounts)]
+
+    assert local == ["/", "/homes"]
 
 
 def test_ignored_mounts_are_not_asked() -> None:

@@ -214,7 +214,7 @@ def test_collector_that_no_check_reads_runs_before_a_reader_is_expected() -> Non
         FAMILIES,
         {"agent": 1.0},
         demand=demand,
-        shown=frozenset({"agent"}),
+        unread_s={"agent": 15.0},
     )
     slot = runner._slots["agent"]
     slot.run()
