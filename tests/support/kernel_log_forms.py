@@ -517,8 +517,8 @@ FORMS = [
         (EventKind.MEDIUM_ERROR, None, "Medium Error", "sda", None, ""),
     ),
     (
-        "libceph: mon0 (1)10.0.0.1:6789 session lost, hunting for new mon",
-        (EventKind.FS_REMOTE, None, "session lost", "mon0", None, ""),
+        "libceph (fb30d64e-7a8c-46d3-bbd7-77a3b1f080d1 e857): osd2 down",
+        (EventKind.FS_REMOTE, None, "down", "osd2", None, ""),
     ),
     ("ceph: mds0 hung", (EventKind.FS_REMOTE, None, "hung", "mds0", None, "")),
     (

@@ -118,6 +118,12 @@ GPU_RULES: Final[tuple[Rule, ...]] = (
         "open-gpu-kernel-modules: nv.c",
     ),
     rule(
+        "rm_init_adapter failed",
+        r"NVRM: (?:GPU (?P<pci>" + PCI + r"): )?rm_init_adapter failed",
+        _K.GPU_INIT,
+        "open-gpu-kernel-modules: nv.c, whatever has failed before",
+    ),
+    rule(
         "GSP",
         r"NVRM: .{0,120}?(?:Rate limiting GSP RPC error prints|Cannot initialize GSP"
         r"|GSP.{0,40}lockdown.{0,20}timed? ?out)"

@@ -90,14 +90,14 @@ HOST_RULES: Final[tuple[Rule, ...]] = (
         rule(
             "pciehp",
             r"(?:pcieport|pciehp) (?P<pci>" + PCI + r")(?::pcie\w{1,8})?: (?:pciehp: )?"
-            r"Slot\([^)]{1,32}\): (?:" + words + ")",
+            r"[Ss]lot\([^)]{1,32}\): (?:" + words + ")",
             kind,
             "drivers/pci/hotplug/pciehp_ctrl.c, pciehp_hpc.c; before 4.19 as device "
             "0000:00:1c.0:pcie004",
         )
         for words, kind in (
             # A card that is present may still fail to train its link.
-            ("Link Down|Card not present|Cannot train link|No link", _K.SLOT_LINK_DOWN),
+            ("Link Down(?!/Up ignored)|Card not present|Cannot train link|No link", _K.SLOT_LINK_DOWN),
             ("Link Up|Card present", _K.SLOT_LINK_UP),
         )
     ),

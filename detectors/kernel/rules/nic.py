@@ -72,6 +72,14 @@ NIC_RULES: Final[tuple[Rule, ...]] = (
     ),
     rule(
         "mlx5_core",
+        r"mlx5_core (?P<pci>" + PCI + r"): wait_func:\d+:\(pid (?P<pid>\d{1,10})\): "
+        r"(?:cmd\[\d+\]: )?(?P<sub_code>[A-Z0-9_]{1,40})\(0x[0-9a-f]{1,4}\) .{0,24}?timeout\. Will cause a leak",
+        _K.NIC_HUNG,
+        "drivers/net/ethernet/mellanox/mlx5/core/cmd.c: the firmware answered nothing for a minute",
+        needles=("Will cause a leak",),
+    ),
+    rule(
+        "mlx5_core",
         r"mlx5_core (?P<pci>" + PCI + r"): (?:mlx5_cmd_out_err|mlx5_cmd_check|wait_func):\d+:"
         r"\(pid (?P<pid>\d{1,10})\): (?:cmd\[\d+\]: )?(?P<sub_code>[A-Z0-9_]{1,40})",
         _K.NIC_COMMAND,

@@ -144,10 +144,11 @@ STORAGE_RULES: Final[tuple[Rule, ...]] = (
     rule(
         "libceph",
         r"libceph(?: \([0-9a-f-]{1,64} e\d{1,10}\))?: (?P<device>(?:mon|osd|mds)\d{1,6})"
-        r"(?: .{0,80}?| )(?P<sub_code>session lost|down|connect error|wrong peer"
+        r"(?: .{0,80}?| )(?P<sub_code>down|connect error|wrong peer"
         r"|socket error on (?:read|write)|feature set mismatch|bad crc)\b",
         _K.FS_REMOTE,
-        "net/ceph/mon_client.c, osdmap.c, messenger.c; with the cluster and its epoch since 6.6",
+        "net/ceph/osdmap.c, messenger.c; with the cluster and its epoch since 6.6. A monitor's lost session is no fault: "
+        "the client hunts for another monitor (mon_client.c)",
     ),
     rule(
         "libceph",
