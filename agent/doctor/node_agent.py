@@ -7,7 +7,7 @@ is a file to read, since each group of checks runs in a process of its own.
 import contextlib
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -26,6 +26,8 @@ CONFIG: Final = "/etc/rankmend/agent.toml"  # as in deploy/systemd
 SERVICE_STATE_DIR: Final = "/var/lib/rankmend-agent"  # as agent.config has it
 _ANSWER_S_MAX: Final = 1.0
 _PAGE_BYTES_MAX: Final = 1_000_000
+_ACS_ANSWER_S_MAX: Final = 2.0
+_METRICS_BYTES_MAX: Final = 16 << 20  # a node of 8 GPUs has some 1 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,3 +167,30 @@ def _ask_page(config: AgentSetup) -> tuple[str, str]:
     except SourceError as error:
         return address, str(error)
     return address, ""
+
+
+def ask_agents_acs(config: AgentSetup) -> dict[str, str]:
+    """Return by bridge which redirects of ACS are on, as the agent, whose helper has root's rights, exports them.
+
+    Nothing where no agent answers. A page by TLS is not requested: it may want a certificate that this user lacks.
+    """
+    if config.has_tls:
+        return {}
+    try:
+        url = f"http://{page_address(config)}/metrics"
+        page = read_agent(url, bytes_max=_METRICS_BYTES_MAX, timeout_s=_ACS_ANSWER_S_MAX)
+        return _redirects_in(page.decode("utf-8"))
+    except (RankmendError, ValueError, ImportError):
+        return {}
+
+
+def _redirects_in(page: str) -> dict[str, str]:
+    from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415 - 30 ms
+
+    labels: list[Mapping[str, str]] = [
+        sample.labels
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+        if sample.name == "rankmend_version_info"
+    ]
+    return {one["device"]: one["version"] for one in labels if one["component"] == "pcie_acs"}

@@ -265,7 +265,7 @@ def _agent_setup(wanted: _Wanted) -> "AgentSetup":
 
 def _read_gpu(wanted: _Wanted) -> Any:
     from agent.collectors.services import Systemctl
-    from agent.doctor.exported_acs import ask_agents_acs
+    from agent.doctor.node_agent import ask_agents_acs
     from agent.doctor.gpu import read_gpu
 
     if not wanted.is_live:

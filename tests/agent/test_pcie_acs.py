@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 from agent.assembly.families import FAMILIES
 from agent.assembly.privileged import make_read_acs
 from agent.collectors.versions import VersionsCollector
-from agent.doctor.exported_acs import ask_agents_acs
 from agent.doctor.gpu import read_switch_ports
-from agent.doctor.node_agent import AgentSetup
+from agent.doctor.node_agent import AgentSetup, ask_agents_acs
 from agent.doctor.places import Places
 from agent.page.exposition import Exposition
 from agent.root_helper.client import ask_acs
