@@ -20,7 +20,7 @@ from agent.jobs import job_map, kubelet
 from agent.jobs.gpu_job import GpuJob, merge
 from agent.jobs.processes import clean_name, read_process
 from agent.metrics import Family, Metric, gauge
-from agent.nvml.gpu_view import GpuView, MonitorState
+from agent.nvml.known_gpus import GpuView, MonitorState
 from agent.nvml.monitor import GpuMonitor
 from agent.ranks.ancestry import find_rank
 from agent.ranks.table import RankSample

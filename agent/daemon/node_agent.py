@@ -32,10 +32,8 @@ from agent.findings.collector import FindingsCollector
 from agent.findings.policy_files import load_checks, load_policy
 from agent.jobs import job_map, kubelet
 from agent.jobs.rank_pods import RankPods
-from agent.nvml.child_process import ChildProcess
-from agent.nvml.driver_traces import read_traces
+from agent.nvml.children import ChildProcess, ReleaseFile, read_traces
 from agent.nvml.monitor import GpuMonitor
-from agent.nvml.release import ReleaseFile
 from agent.page.application import make_registry
 from agent.plugins import PluginCollector, PluginContext, PluginsCollector
 from agent.ranks.table import RankSample, RankTable
@@ -53,7 +51,12 @@ ONCE_S_MAX: Final = 10.0  # for `--once`; what has not answered by then is missi
 
 # How seldom collectors run until a reader is expected. No check of the shipped table reads the first two; of the others,
 # checks read the growth over a minute or more.
-UNREAD_S: Final = {"agent": UNREAD_S_MAX, "rank_nics": UNREAD_S_MAX, "network": 5.0, "pressure": 5.0}
+UNREAD_S: Final = {
+    "agent": UNREAD_S_MAX,
+    "rank_nics": UNREAD_S_MAX,
+    "network": 5.0,
+    "pressure": 5.0,
+}
 SHOWN_METRICS: Final = frozenset(
     (
         *(*GPU_SHOWN, *NIC_SHOWN, *HOST_SHOWN),

@@ -13,7 +13,7 @@ from agent.daemon.main_loop import STOPPING, MainLoop
 from agent.daemon.node_agent import NodeAgent, Stoppable
 from agent.findings.journal import FindingStore
 from agent.inventory_commands import inventory_commands
-from agent.nvml.commands import gpu_commands
+from agent.nvml.monitor import gpu_commands
 from agent.page.application import make_app
 from agent.page.http_server import HttpServer, renewed_context
 from agent.ranks.launcher_socket import RankSocket

@@ -1,7 +1,7 @@
 """The protocol between the collector child and the agent.
 
 Child to agent, over a packet socket: one JSON object per packet, at most `MESSAGE_BYTES_MAX`
-bytes; `agent/nvml/child_messages.py` has the types that the agent accepts. Agent to child: one byte
+bytes; `agent/nvml/known_gpus.py` has the types that the agent accepts. Agent to child: one byte
 asks for the values that no check reads, with the next sweep; the end of the connection ends the child.
 
 The child records its current call on a page of shared memory, because a child that hangs in a
@@ -13,9 +13,23 @@ Standard library only, and as little of it as possible: the child loads this.
 import mmap
 import os
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
-from agent.nvml.driver_call import NO_GPU, NvmlCall
+# A collector child's current driver call. Pure.
+#
+# Standard library only, and as little of it as possible: the child loads this.
+
+NO_GPU: Final = -1  # a call about NVML as a whole
+
+
+class NvmlCall(NamedTuple):
+    """A driver call in progress. A tuple, because dataclasses would cost the child 1.4 MB."""
+
+    number: int
+    began_at_s: float  # CLOCK_MONOTONIC
+    gpu: int  # index, or NO_GPU
+    name: str
+
 
 MESSAGE_BYTES_MAX: Final = (
     131072  # a GPU with 36 links needs 60 kB; the default send buffer is 208 kB

@@ -4,21 +4,188 @@ An abandoned child is left to end by itself, because its connection is closed. I
 much later: killing a process in a driver call has frozen GPUs (NVIDIA/dcgm-exporter issue 84).
 """
 
+import contextlib
 import logging
+import os
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
 
-from agent.nvml.driver_call import NO_GPU, NvmlCall
+import msgspec
 
-ABANDONED_S_MAX: Final = 60.0  # until an abandoned child is killed
-RELEASE_S_MAX: Final = 10.0  # until an abandoned child is killed if somebody waits for the GPUs
+from agent.nvml.child_protocol import NO_GPU, NvmlCall, make_page, read_call
+from rankmend.clock import read_boot_id
+from rankmend.errors import StorageError
+from rankmend.files import read_if_there, replace_file
+from rankmend.parts_path import program
 
 log = logging.getLogger(__name__)
 
+# What a node shows of NVIDIA's driver without a call into it: whether to start a child at all.
+#
+# A child that finds no library has taken 0.1 s of CPU. These files change when a driver is installed or loaded: ldconfig
+# writes its cache anew, and a module has a folder in sysfs.
+
+_LIBRARY_CACHE: Final = Path("/etc/ld.so.cache")
+_DEVICE: Final = Path("/dev/nvidiactl")
+
+
+class DriverTraces(NamedTuple):
+    has_module: bool
+    has_device: bool
+    library_cache_ns: int | None  # when the list of libraries was written
+
+
+def read_traces(sysfs_root: Path) -> DriverTraces:
+    """Return the traces: three calls of stat(2)."""
+    try:
+        written_ns: int | None = os.stat(_LIBRARY_CACHE).st_mtime_ns  # noqa: PTH116 - Path is dear
+    except OSError:
+        written_ns = None
+    module = sysfs_root / "module" / "nvidia"
+    return DriverTraces(module.exists(), _DEVICE.exists(), written_ns)
+
+
+# Saves the release of the GPUs, so that it survives a restart of the agent.
+#
+# One small file, replaced atomically. It is valid for the boot in which it was written: after a reboot, a
+# reset or a change of the MIG mode is over. An invalid file means no release.
+
+_BYTES_MAX: Final = 1_000
+
+
+class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    boot_id: str
+    since_s: float  # CLOCK_MONOTONIC of that boot
+    until_s: float
+
+
+class ReleaseFile:
+    def __init__(self, path: Path, boot_id: str | None = None) -> None:
+        self._path = path
+        self._boot_id = read_boot_id() if boot_id is None else boot_id
+
+    def load(self, now_s: float) -> Release | None:
+        """Return the release that is still in force, if any."""
+        try:
+            body = read_if_there(self._path, _BYTES_MAX, StorageError)
+            if body is None:
+                return None
+            release = msgspec.json.decode(body, type=Release)
+        except (StorageError, msgspec.MsgspecError) as error:
+            fields = {"path": str(self._path), "error": str(error)}
+            log.warning("saved release of the GPUs ignored", extra=fields)
+            return None
+        holds = release.boot_id == self._boot_id and release.since_s <= now_s < release.until_s
+        return release if holds else None
+
+    def save(self, since_s: float, until_s: float) -> None:
+        """Write the file, or raise StorageError."""
+        body = msgspec.json.encode(Release(self._boot_id, since_s, until_s))
+        replace_file(self._path, body, StorageError, mode=0o644, durable=False)
+
+    def clear(self) -> None:
+        """Remove the release: the agent reads the GPUs again."""
+        try:
+            self._path.unlink(missing_ok=True)
+        except OSError as error:
+            fields = {"path": str(self._path), "error": str(error)}
+            log.warning("saved release of the GPUs not removed", extra=fields)
+
+
+# The agent's handle of one collector child: its process, its end of the connection, its page.
+
+DEATH_S_MAX: Final = 0.2  # from the end of a connection to the end of the process
+
+
+class ChildProcess:
+    """One collector child with its end of the connection and its page."""
+
+    def __init__(
+        self,
+        interval_s: float,
+        skipped: Sequence[int],
+        now_s: float,
+        *,
+        has_profiling: bool = True,
+    ) -> None:
+        self.started_at_s = self.heard_at_s = now_s
+        self.page = make_page()
+        self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.channel.setblocking(False)
+        command = [sys.executable, *program("agent.nvml.child")]
+        command += [str(theirs.fileno()), str(self.page)]
+        command += [str(interval_s), str(int(has_profiling)), *map(str, skipped)]
+        try:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,  # a stuck child must not keep the agent's stderr open
+                pass_fds=(theirs.fileno(), self.page),
+                start_new_session=True,  # Ctrl-C ends the agent, and the agent ends the child
+            )
+        except OSError:
+            self.disconnect()
+            os.close(self.page)
+            raise
+        finally:
+            theirs.close()
+        self.is_connected = True
+        self.stuck_call: NvmlCall | None = None
+        self.killed_at_s: float | None = None
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def call(self) -> NvmlCall | None:
+        return read_call(self.page)
+
+    def disconnect(self) -> None:
+        """Close the connection: the child ends as soon as it is out of its call."""
+        self.is_connected = False
+        self.channel.close()
+
+    def is_gone(self) -> bool:
+        return self.process.poll() is not None
+
+    def terminate(self) -> None:
+        self.process.terminate()
+
+    def kill(self) -> None:
+        self.process.kill()
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until the process has ended, at most this long."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout_s)
+
+    def status_text(self) -> str:
+        """Return how the process ended after it closed its connection; empty if unknown."""
+        try:
+            code = self.process.wait(DEATH_S_MAX)
+        except subprocess.TimeoutExpired:
+            return ""
+        return f" of signal {-code}" if code < 0 else f" with status {code}"
+
+    def close(self) -> None:
+        if self.is_connected:
+            self.disconnect()
+        os.close(self.page)
+
+
+ABANDONED_S_MAX: Final = 60.0  # until an abandoned child is killed
+RELEASE_WAIT_S_MAX: Final = (
+    10.0  # until an abandoned child is killed if somebody waits for the GPUs
+)
+
 
 class CollectorChild(Protocol):
-    """A process that reads GPUs: `agent/nvml/child_process.py`."""
+    """A process that reads GPUs: `agent/nvml/children.py`."""
 
     started_at_s: float
     heard_at_s: float  # time of its newest message
@@ -96,7 +263,7 @@ class Children:
     def hurry_burial(self, now_s: float) -> None:
         """Kill abandoned children sooner, because somebody waits for the GPUs."""
         for child in self.abandoned:
-            kill_at_s = now_s + RELEASE_S_MAX
+            kill_at_s = now_s + RELEASE_WAIT_S_MAX
             child.heard_at_s = min(child.heard_at_s, kill_at_s - ABANDONED_S_MAX)
 
     def abandon_all(self) -> None:

@@ -5,17 +5,15 @@ Callers never wait for a child: they get the newest values with their ages.
 
 import select
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from threading import Condition, Thread
 from time import sleep
-from typing import Final
+from typing import Any, Final
 
-from agent.nvml.child_process import ChildProcess
+from agent.control_socket import Command
 from agent.nvml.child_rules import CALL_S_MAX, SILENT_S_MAX
-from agent.nvml.children import RELEASE_S_MAX, Spawn
-from agent.nvml.driver_traces import DriverTraces
-from agent.nvml.gpu_view import MonitorView
-from agent.nvml.release import ReleaseFile
+from agent.nvml.children import RELEASE_WAIT_S_MAX, ChildProcess, DriverTraces, ReleaseFile, Spawn
+from agent.nvml.known_gpus import MonitorView
 from agent.nvml.supervisor import GpuSupervisor
 from agent.sampling.demand import Demand
 from rankmend.clock import Clock
@@ -88,7 +86,7 @@ class GpuMonitor:
             self._supervisor.release(for_s, self._clock.now_s())
             self._viewed = None
             self._wake()
-            self._changed.wait_for(lambda: not self._pids(), timeout=RELEASE_S_MAX + 2)
+            self._changed.wait_for(lambda: not self._pids(), timeout=RELEASE_WAIT_S_MAX + 2)
             if not (pids := self._pids()):
                 return f"the GPUs are free for {for_s:g} s, or until 'rankmend agent resume'"
             listed = ", ".join(map(str, pids))
@@ -152,3 +150,31 @@ class GpuMonitor:
         found = [descriptor for descriptor, _events in poll.poll(timeout_s * 1000)]
         if self._wakened.fileno() in found:
             self._wakened.recv(64)
+
+
+# An operator's commands to the GPU collector: release the GPUs, and resume reading them.
+#
+# An open handle blocks the reset of a GPU and a change of its MIG mode.
+
+RELEASE_S_MAX: Final = 86_400.0  # a forgotten release ends by itself
+
+
+def gpu_commands(monitor: GpuMonitor) -> dict[str, Command]:
+    """Return the commands by name."""
+
+    def release(request: Mapping[str, Any]) -> str:
+        for_s = request.get("for_s")
+        if (
+            not isinstance(for_s, int | float)
+            or isinstance(for_s, bool)
+            or not 0 < for_s <= RELEASE_S_MAX
+        ):
+            raise SourceError(
+                f"for_s is not a number of seconds up to {RELEASE_S_MAX:g}: {for_s!r}"
+            )
+        return monitor.release(float(for_s))
+
+    def resume(_request: Mapping[str, Any]) -> str:
+        return monitor.resume()
+
+    return {"release": release, "resume": resume}

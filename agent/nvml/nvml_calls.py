@@ -10,10 +10,8 @@ from functools import partial
 from typing import Any, Final
 
 from agent.nvml import fields
-from agent.nvml.child_protocol import CallPage
-from agent.nvml.driver_call import NO_GPU
-from agent.nvml.field_batch import Batch
-from agent.nvml.sampled_gpu import Key, SampledGpu, Value
+from agent.nvml.child_protocol import NO_GPU, CallPage
+from agent.nvml.sampled_gpu import Batch, Key, SampledGpu, Value
 
 _ALL_ONES: Final = frozenset({0xFFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF})
 UNSUPPORTED_S: Final = 3600.0  # then ask again: a driver can learn

@@ -15,31 +15,32 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-from agent.nvml.child_messages import (
-    EventMessage,
-    FailedMessage,
-    GpuMessage,
-    NodeMessage,
-    SweepMessage,
-    decode,
-)
-from agent.nvml.child_protocol import MESSAGE_BYTES_MAX, WANT_SHOWN
+from agent.nvml.child_protocol import MESSAGE_BYTES_MAX, NO_GPU, WANT_SHOWN, NvmlCall
 from agent.nvml.child_rules import (
     CALL_S_MAX,
     SILENT_S_MAX,
+    LeftOut,
     Starts,
     find_overdue,
     may_try,
     nvml_hangs,
     too_many_hang,
 )
-from agent.nvml.children import Children, CollectorChild, Spawn
-from agent.nvml.driver_call import NO_GPU, NvmlCall
-from agent.nvml.driver_traces import DriverTraces
-from agent.nvml.gpu_view import MonitorState, MonitorView, StuckCall
-from agent.nvml.known_gpus import GPUS_MAX, GpuChange, KnownGpus
-from agent.nvml.left_out import LeftOut
-from agent.nvml.release import ReleaseFile
+from agent.nvml.children import Children, CollectorChild, DriverTraces, ReleaseFile, Spawn
+from agent.nvml.known_gpus import (
+    GPUS_MAX,
+    EventMessage,
+    FailedMessage,
+    GpuChange,
+    GpuMessage,
+    KnownGpus,
+    MonitorState,
+    MonitorView,
+    NodeMessage,
+    StuckCall,
+    SweepMessage,
+    decode,
+)
 from rankmend.errors import SourceError, StorageError
 
 PAUSE_S: Final = 6.0  # ticks come each second: after such a gap the agent itself was stopped

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from agent.nvml import fields
-from agent.nvml.group_fast import CLOCK_KINDS
-from agent.nvml.group_slow import THRESHOLDS
+from agent.nvml.groups import CLOCK_KINDS, THRESHOLDS
 from bench.gpu.nvidia_smi import is_between
 
 Query = Callable[[Any, Any], float]  # the module pynvml, a GPU's handle -> value in base units

@@ -265,8 +265,8 @@ def _agent_setup(wanted: _Wanted) -> "AgentSetup":
 
 def _read_gpu(wanted: _Wanted) -> Any:
     from agent.collectors.services import Systemctl
-    from agent.doctor.node_agent import ask_agents_acs
     from agent.doctor.gpu import read_gpu
+    from agent.doctor.node_agent import ask_agents_acs
 
     if not wanted.is_live:
         return read_gpu(_places(wanted))

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.nvml.cuda_version import reap
-from agent.nvml.gpu_view import MonitorState, MonitorView
+from agent.nvml.child import reap
+from agent.nvml.known_gpus import MonitorState, MonitorView
 from agent.nvml.monitor import GpuMonitor
 from rankmend.clock import SystemClock
 from tests.support.agent import ROOT, AgentProcess, Page, running_agent

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from agent.collectors.gpu import GpuCollector, GpuStateCollector
-from agent.nvml.gpu_view import (
+from agent.nvml.known_gpus import (
     GpuView,
     GroupView,
     MonitorState,

@@ -15,7 +15,7 @@ from agent.collectors.gpu_jobs import GpuJobsCollector, JobPlaces, user_name
 from agent.jobs import job_map, kubelet
 from agent.jobs.gpu_job import JOBS_OF_GPU_MAX, GpuJob, merge
 from agent.jobs.processes import pod_uid_of, read_process, slurm_job_of
-from agent.nvml.gpu_view import GpuView, GroupView, MonitorState, MonitorView
+from agent.nvml.known_gpus import GpuView, GroupView, MonitorState, MonitorView
 from agent.nvml.monitor import GpuMonitor
 from agent.ranks.table import RankSample
 from agent.ranks.watched import WatchedJob

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.nvml.gpu_view import MonitorState
+from agent.nvml.children import ReleaseFile
+from agent.nvml.known_gpus import MonitorState
 from agent.nvml.monitor import GpuMonitor
-from agent.nvml.release import ReleaseFile
 from rankmend.errors import SourceError
 from tests.support.agent import FakeClock
 from tests.support.eventually import eventually

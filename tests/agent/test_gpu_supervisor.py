@@ -6,13 +6,20 @@ from itertools import pairwise
 
 import pytest
 
-from agent.nvml.child_rules import ABANDONED_MAX, BACKOFF, HEALTHY_S, OPEN_S_MAX, SILENT_S_MAX, UNTRACED_S
-from agent.nvml.children import ABANDONED_S_MAX
-from agent.nvml.driver_call import NO_GPU
-from agent.nvml.driver_traces import DriverTraces
-from agent.nvml.gpu_view import MonitorState, MonitorView
-from agent.nvml.known_gpus import GPUS_MAX
-from agent.nvml.left_out import FORGET_S, TRIAL, LeftOut
+from agent.nvml.child_protocol import NO_GPU
+from agent.nvml.child_rules import (
+    ABANDONED_MAX,
+    BACKOFF,
+    FORGET_S,
+    HEALTHY_S,
+    OPEN_S_MAX,
+    SILENT_S_MAX,
+    TRIAL,
+    UNTRACED_S,
+    LeftOut,
+)
+from agent.nvml.children import ABANDONED_S_MAX, DriverTraces
+from agent.nvml.known_gpus import GPUS_MAX, MonitorState, MonitorView
 from agent.nvml.supervisor import PAUSE_S, GpuSupervisor
 from tests.support.gpu_children import FakeChild
 

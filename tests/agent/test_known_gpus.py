@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.nvml.child_messages import EventMessage, GpuMessage
-from agent.nvml.known_gpus import KnownGpus
+from agent.nvml.known_gpus import EventMessage, GpuMessage, KnownGpus
 from detectors.node.inventory import (
     Device,
     DeviceKind,

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from agent.findings.journal import VERSION, FindingStore, SavedState
-from agent.nvml.release import ReleaseFile
+from agent.nvml.children import ReleaseFile
 from agent.sources import kmsg
 from agent.sources.remembered_devices import InventoryFile
 from agent.watch.present_jobs import PresentJobsFile, SeenJob

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from math import isfinite
 from typing import Any, Final
 
-from agent.nvml.cuda_version import ask_cuda_version
+from agent.nvml.child import ask_cuda_version
 from bench.gpu import nvidia_smi, own_queries
 from bench.gpu.agent_beside import RANKMEND, environment
 from bench.gpu.load import Workers
