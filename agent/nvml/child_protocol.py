@@ -13,23 +13,9 @@ Standard library only, and as little of it as possible: the child loads this.
 import mmap
 import os
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
 
-# A collector child's current driver call. Pure.
-#
-# Standard library only, and as little of it as possible: the child loads this.
-
-NO_GPU: Final = -1  # a call about NVML as a whole
-
-
-class NvmlCall(NamedTuple):
-    """A driver call in progress. A tuple, because dataclasses would cost the child 1.4 MB."""
-
-    number: int
-    began_at_s: float  # CLOCK_MONOTONIC
-    gpu: int  # index, or NO_GPU
-    name: str
-
+from agent.nvml.driver_call import NO_GPU, NvmlCall
 
 MESSAGE_BYTES_MAX: Final = (
     131072  # a GPU with 36 links needs 60 kB; the default send buffer is 208 kB

@@ -16,7 +16,8 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from agent.nvml.child_protocol import NO_GPU, NvmlCall, make_page, read_call
+from agent.nvml.child_protocol import make_page, read_call
+from agent.nvml.driver_call import NO_GPU, NvmlCall
 from rankmend.clock import read_boot_id
 from rankmend.errors import StorageError
 from rankmend.files import read_if_there, replace_file

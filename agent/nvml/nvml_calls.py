@@ -10,7 +10,8 @@ from functools import partial
 from typing import Any, Final
 
 from agent.nvml import fields
-from agent.nvml.child_protocol import NO_GPU, CallPage
+from agent.nvml.child_protocol import CallPage
+from agent.nvml.driver_call import NO_GPU
 from agent.nvml.sampled_gpu import Batch, Key, SampledGpu, Value
 
 _ALL_ONES: Final = frozenset({0xFFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF})
