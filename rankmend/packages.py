@@ -21,6 +21,7 @@ class Extra(Enum):
     CONTROLLER = "controller"
     INJECT = "inject"
     KUBERNETES = "kubernetes"
+    OIDC = "oidc"
     PLOT = "plot"
     POSTGRES = "postgres"
     REPORT = "report"
@@ -65,6 +66,7 @@ EXTRAS: Final = {
         NeededPackage("kubernetes", "kubernetes", "controller run with [kubernetes]"),
         NeededPackage("yaml", "pyyaml", "controller run with [kubernetes] kubeconfig"),
     ),
+    Extra.OIDC: (NeededPackage("joserfc", "joserfc", "controller with [oidc]"),),
     Extra.PLOT: (
         NeededPackage(
             "matplotlib", "matplotlib", "diagnose hang --plot, simulate --plot, fabric --plot"

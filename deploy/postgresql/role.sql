@@ -15,15 +15,19 @@ GRANT EXECUTE ON FUNCTION
     rankmend.add_job,
     rankmend.append,
     rankmend.begin_controller,
+    rankmend.close_session,
     rankmend.confirm,
     rankmend.end_controller,
     rankmend.end_job,
     rankmend.hand_in,
     rankmend.is_alive,
+    rankmend.open_session,
     rankmend.release,
     rankmend.remove_job,
     rankmend.renew,
     rankmend.save_job,
+    rankmend.see_session,
     rankmend.take,
-    rankmend.tell_peers
+    rankmend.tell_peers,
+    rankmend.use_sign_in
 TO rankmend_controller;

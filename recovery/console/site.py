@@ -68,7 +68,8 @@ _STREAM_HEADERS: Final = {
     "Cache-Control": "no-store, no-transform",
 }
 
-_LACKS_ACT: Final = "{} may read, and not act: its token lacks the role act"
+_LACKS_ACT: Final = "{} may read, and not act: its sign-in lacks the role act"
+_SAFE_IN_PATH: Final = "/?&=%:@+,-._~"
 
 _Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -85,15 +86,28 @@ class Door(Protocol):
         """Raise PageError where the address in the request isn't one of this server."""
         ...
 
-    def viewer(self, request: web.Request) -> Viewer | None:
+    @property
+    def provider_title(self) -> str:
+        """Return what people call the identity provider at which they sign in; empty: there is none."""
+        ...
+
+    async def viewer(self, request: web.Request) -> Viewer | None:
         """Return who looks; None: nobody known, and reading isn't open to everybody."""
         ...
 
-    def sign_in(self, request: web.Request, token: str, answer: web.Response) -> None:
+    async def sign_in(self, request: web.Request, token: str, answer: web.Response) -> None:
         """Put a new session's cookie into ``answer``, or raise PageError."""
         ...
 
-    def sign_out(self, request: web.Request, answer: web.Response) -> None: ...
+    async def begin_sign_in(self, request: web.Request, there: str, answer: web.Response) -> str:
+        """Return the address at the identity provider; put what its answer needs into ``answer``. Or raise PageError."""
+        ...
+
+    async def finish_sign_in(self, request: web.Request, answer: web.Response) -> str:
+        """Put a new session's cookie into ``answer`` and return the page to go on with, or raise PageError."""
+        ...
+
+    async def sign_out(self, request: web.Request, answer: web.Response) -> None: ...
 
     async def read_body(self, request: web.Request) -> bytes:
         """Return the body of a form, at most `FORM_BYTES_MAX`, or raise PageError."""
@@ -157,6 +171,8 @@ class ConsoleSite:
         post("/act", self.serve(self._act))
         get("/sign-in", self.serve(self._sign_in_form))
         post("/sign-in", self.serve(self._sign_in))
+        get("/sign-in/oidc", self.serve(self._begin_sign_in))
+        get("/sign-in/oidc/callback", self.serve(self._finish_sign_in))
         post("/sign-out", self.serve(self._sign_out))
         get("/live", self.serve(self._stream))
         get("/static/{name:.+}", self.serve(self._file))
@@ -241,14 +257,14 @@ class ConsoleSite:
             # A page that asks for something must not change under the person's hands.
             is_live=status == 200
             and request.method == "GET"
-            and request.path not in ("/act", "/sign-in"),
+            and request.path not in ("/act", "/sign-in", "/sign-in/oidc", "/sign-in/oidc/callback"),
             revision=self._source.revision(),
             now_unix_s=self._clock.unix_s(),
         )
         return web.Response(text=text, status=status, content_type="text/html")
 
-    def _known(self, request: web.Request) -> Viewer | None:
-        viewer = self._door.viewer(request)
+    async def _known(self, request: web.Request) -> Viewer | None:
+        viewer = await self._door.viewer(request)
         if viewer is not None:
             self._door.spend(viewer)
         return viewer if viewer is not None and viewer.may_read else None
@@ -272,7 +288,7 @@ class ConsoleSite:
     async def _show(
         self, make: Callable[[web.Request, Viewer], Awaitable[Page]], request: web.Request
     ) -> web.StreamResponse:
-        viewer = self._known(request)
+        viewer = await self._known(request)
         if viewer is None:
             return self._turned_away(request)
 
@@ -296,7 +312,7 @@ class ConsoleSite:
         return _Shown(page.title, body, gzip.compress(body.encode(), _LEVEL))
 
     async def _ranks(self, request: web.Request) -> web.StreamResponse:
-        viewer = self._known(request)
+        viewer = await self._known(request)
         if viewer is None:
             raise PageError("sign in", 401)
         job_id = request.match_info["job"]
@@ -325,7 +341,7 @@ class ConsoleSite:
     # Acts.
 
     async def _act_form(self, request: web.Request) -> web.StreamResponse:
-        viewer = self._known(request)
+        viewer = await self._known(request)
         if viewer is None or not viewer.may_act:
             if viewer is not None and not self._door.takes_tokens:
                 raise PageError("This console only reads: use the commands.", 403)
@@ -336,7 +352,7 @@ class ConsoleSite:
         return self._answer(request, viewer, page)
 
     async def _act(self, request: web.Request) -> web.StreamResponse:
-        viewer = self._known(request)
+        viewer = await self._known(request)
         if viewer is None:
             raise PageError("sign in first", 401)
         form = await self._read_form(request)
@@ -390,31 +406,58 @@ class ConsoleSite:
         there = _own_path(request.query.get("next", "/"))
         if not self._door.takes_tokens:
             return web.Response(status=303, headers={"Location": f"{root_of(request)}{there}"})
-        return self._answer(request, None, _sign_in_page(there))
+        return self._answer(request, None, self._sign_in_page(there))
 
     async def _sign_in(self, request: web.Request) -> web.StreamResponse:
         form = await self._read_form(request)
         there = _own_path(form.get("next", "/"))
         answer = web.Response(status=303, headers={"Location": f"{root_of(request)}{there}"})
         try:
-            self._door.sign_in(request, form.get("token", "").strip(), answer)
+            await self._door.sign_in(request, form.get("token", "").strip(), answer)
         except PageError as error:
-            return self._answer(request, None, _sign_in_page(there, str(error)), error.status)
+            page = self._sign_in_page(there, str(error))
+            return self._answer(request, None, page, error.status)
         return answer
 
+    async def _begin_sign_in(self, request: web.Request) -> web.StreamResponse:
+        there, answer = _own_path(request.query.get("next", "/")), web.Response(status=303)
+        try:
+            answer.headers["Location"] = await self._door.begin_sign_in(request, there, answer)
+        except PageError as error:
+            page = self._sign_in_page(there, str(error))
+            return self._answer(request, None, page, error.status)
+        return answer
+
+    async def _finish_sign_in(self, request: web.Request) -> web.StreamResponse:
+        answer = web.Response(text="", content_type="text/html")
+        try:
+            there = _own_path(await self._door.finish_sign_in(request, answer))
+        except PageError as error:
+            page = self._sign_in_page("/", str(error))
+            refused = self._answer(request, None, page, error.status)
+            refused.cookies.update(answer.cookies)
+            return refused
+        # Not a redirect: the browser would count the next page as the provider's link, and keep a SameSite=Strict cookie back.
+        answer.headers["Refresh"] = f"0; url={root_of(request)}{quote(there, safe=_SAFE_IN_PATH)}"
+        return answer
+
+    def _sign_in_page(self, there: str, problem: str = "") -> Page:
+        values = {"next": there, "problem": problem, "provider": self._door.provider_title}
+        return Page("sign_in.html.j2", "Sign in", values)
+
     async def _sign_out(self, request: web.Request) -> web.StreamResponse:
-        viewer = self._door.viewer(request)
+        viewer = await self._door.viewer(request)
         form = await self._read_form(request)
         if viewer is not None and viewer.is_signed_in:
             self._check_csrf(form, viewer)
         answer = web.Response(status=303, headers={"Location": f"{root_of(request)}/sign-in"})
-        self._door.sign_out(request, answer)
+        await self._door.sign_out(request, answer)
         return answer
 
     # Live.
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
-        viewer = self._known(request)
+        viewer = await self._known(request)
         if viewer is None:
             raise PageError("sign in", 401)
         events = self._live.events(
@@ -430,7 +473,7 @@ class ConsoleSite:
             await answer.prepare(request)
             await answer.write(first)
             async for event in events:
-                if self._door.viewer(request) is None:
+                if await self._door.viewer(request) is None:
                     break  # signed out, or the token is revoked
                 await asyncio.wait_for(answer.write(event), _WRITE_S_MAX)
         except (ConnectionError, asyncio.TimeoutError):
@@ -469,10 +512,6 @@ def _packed(request: web.Request, packed: bytes, content_type: str) -> web.Respo
         )
     headers = {"Content-Encoding": "gzip"}
     return web.Response(body=packed, content_type=content_type, charset="utf-8", headers=headers)
-
-
-def _sign_in_page(there: str, problem: str = "") -> Page:
-    return Page("sign_in.html.j2", "Sign in", {"next": there, "problem": problem})
 
 
 def _own_path(text: str) -> str:

@@ -26,6 +26,7 @@ class LocalDoor:
     """Belongs to the event loop."""
 
     takes_tokens = False
+    provider_title = ""
 
     def __init__(self, clock: Clock, told: Callable[[str], None], user: str) -> None:
         """``told`` gets each new secret."""
@@ -69,18 +70,26 @@ class LocalDoor:
                 f"this console answers on 127.0.0.1 only, not as {request.host!r:.80}", 421
             )
 
-    def viewer(self, request: web.Request) -> Viewer | None:
+    async def viewer(self, request: web.Request) -> Viewer | None:
         text = request.cookies.get(self._cookie, "")
         session = self._sessions.find(text, self._clock.now_s()) if text else None
         if session is None:
             raise PageError("Open the address that rankmend console has printed last.", 401)
         return Viewer(self._user, request.remote or "?", _KEY, csrf=session.csrf)
 
-    def sign_in(self, request: web.Request, token: str, answer: web.Response) -> None:
+    async def sign_in(self, request: web.Request, token: str, answer: web.Response) -> None:
         del request, token, answer
         raise PageError("this console has no sign-in", 404)
 
-    def sign_out(self, request: web.Request, answer: web.Response) -> None:
+    async def begin_sign_in(self, request: web.Request, there: str, answer: web.Response) -> str:
+        del request, there, answer
+        raise PageError("this console has no sign-in", 404)
+
+    async def finish_sign_in(self, request: web.Request, answer: web.Response) -> str:
+        del request, answer
+        raise PageError("this console has no sign-in", 404)
+
+    async def sign_out(self, request: web.Request, answer: web.Response) -> None:
         self._sessions.close(request.cookies.get(self._cookie, ""))
         answer.del_cookie(self._cookie, path="/")
 

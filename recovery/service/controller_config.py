@@ -5,6 +5,7 @@ import re
 import ssl
 from pathlib import Path
 from typing import Annotated, Final
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -19,6 +20,7 @@ from recovery.cluster.cluster_limits_file import PolicyFile, read_policy_file
 from recovery.kubernetes.limits import KubernetesLimits
 from recovery.postgres.database_url import check_database_url
 from recovery.service.entrance import read_networks
+from recovery.service.roles import Role
 from recovery.service.tokens import Tokens, read_tokens
 from recovery.slurm.limits import SlurmLimits
 
@@ -28,8 +30,9 @@ FILE_BYTES_MAX: Final = 1024 * 1024
 NODE_MARK: Final = "{node}"  # stands for a node's name
 ACTING_LEASE_S_MIN: Final = 4.0  # renewed each second, and a call takes a second at least
 CHECK_S_MIN: Final = 30.0  # a BMC is a slow computer, and other things read it, too
+OIDC_ROLES: Final = tuple(role.value for role in (Role.READ, Role.FLEET_READ, Role.ACT))
 RELOADABLE: Final = frozenset(
-    {"tls", "tokens_file", "policy_file", "redirect_to", "discovery", "limits", "console"}
+    {"tls", "tokens_file", "policy_file", "redirect_to", "discovery", "limits", "console", "oidc"}
 )
 _CERTIFICATE: Final = re.compile(
     "-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL
@@ -135,6 +138,34 @@ class ConsoleSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     agents_key_file: str | None = None
 
 
+class OidcGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What the members of a group may do; the first entry with one of a person's groups counts."""
+
+    group: Annotated[str, msgspec.Meta(min_length=1, max_length=500)]  # as the provider calls it
+    roles: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
+    nodes: tuple[str, ...] = ()  # shell patterns; (): all
+    jobs: tuple[str, ...] = ()
+
+
+class OidcSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An identity provider (OpenID Connect) with which people sign in to the console."""
+
+    issuer: str  # its address, exactly as its description names it
+    client_id: Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
+    client_secret_file: str  # 0600
+    groups: Annotated[tuple[OidcGroup, ...], msgspec.Meta(min_length=1, max_length=500)]
+    title: Annotated[str, msgspec.Meta(min_length=1, max_length=60)] = (
+        "single sign-on"  # on the button
+    )
+    name_claim: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] = "preferred_username"
+    groups_claim: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] = "groups"
+    scopes: Annotated[tuple[str, ...], msgspec.Meta(max_length=20)] = ("openid", "profile")
+    # Then a person signs in again, and the provider says anew which groups it is in.
+    session_hours: Annotated[float, msgspec.Meta(gt=0, le=24)] = 8.0
+    refused: Annotated[tuple[str, ...], msgspec.Meta(max_length=10_000)] = ()  # names
+    ca_file: str | None = None  # PEM; None: the system's CAs
+
+
 class PostgresSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How the database of `journal` is used."""
 
@@ -162,6 +193,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     slurm: SlurmLimits = SlurmLimits()
     kubernetes: KubernetesLimits = KubernetesLimits()
     console: ConsoleSection = ConsoleSection()
+    oidc: OidcSection | None = None
 
 
 def load(path: Path) -> Config:
@@ -210,6 +242,7 @@ def check(config: Config) -> None:
         http_base(config.console.url, "[console] url")
     if config.console.agents_ca_file is None and config.console.agents_cert_file is not None:
         raise ConfigError("[console] agents_cert_file needs agents_ca_file, too")
+    _check_oidc(config)
     for number, rule in enumerate(config.bmcs, 1):
         try:
             parse_url(rule.url.replace("{node}", "node"))
@@ -232,6 +265,36 @@ def _check_postgres(config: Config) -> None:
             )
     if config.postgres.url:
         check_url(config.postgres.url, has_token=True)
+
+
+def _check_oidc(config: Config) -> None:
+    section = config.oidc
+    if section is None:
+        return
+    if config.tokens_file is None:
+        raise ConfigError(
+            "[oidc] needs tokens_file: without tokens everybody on this machine may do everything, without signing in"
+        )
+    parts = urlsplit(section.issuer)
+    is_plain = parts.scheme == "http" and is_loopback(parts.hostname or "")
+    if (
+        not parts.hostname
+        or not (parts.scheme == "https" or is_plain)
+        or parts.query
+        or parts.fragment
+    ):
+        raise ConfigError(
+            f"[oidc] issuer = {section.issuer!r} is not https://HOST[:PORT][/PATH], as the provider's description names it"
+        )
+    if "openid" not in section.scopes:
+        raise ConfigError(f"[oidc] scopes = {list(section.scopes)} lack 'openid'")
+    for entry in section.groups:
+        for role in entry.roles:
+            if role not in OIDC_ROLES:
+                raise ConfigError(
+                    f"[[oidc.groups]] {entry.group!r}: roles has {role!r}; write {', '.join(OIDC_ROLES)}. Launchers and "
+                    f"Alertmanager use tokens"
+                )
 
 
 def _check_addresses(discovery: Discovery) -> None:

@@ -12,6 +12,7 @@ import logging
 import os
 import resource
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,7 @@ from recovery.service import controller_config as configuration
 from recovery.service.bmcs import BmcDirectory
 from recovery.service.controller_config import Config
 from recovery.service.garbage import Cycles
+from recovery.service.identity_provider import open_provider
 from recovery.service.server import Service
 from recovery.service.tokens import Tokens, narrowed
 
@@ -47,6 +49,7 @@ def read(path: Path) -> tuple[Config, Tokens | None, PolicyFile]:
     if config.tls is not None:
         configuration.make_context(config.tls)
     BmcDirectory(config.bmcs)
+    open_provider(config, socket.gethostname(), SystemClock())
     tokens, policy = configuration.read_tokens_of(config), configuration.read_policy_of(config)
     _warn_of_older_tokens(config)
     if policy.policy.power_off_to_fence and not config.bmcs:

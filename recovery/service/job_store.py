@@ -17,6 +17,7 @@ from recovery.journal.stored_journal import StoredJournal, Written
 from recovery.slurm.desk_lease import DeskLease
 
 if TYPE_CHECKING:
+    from recovery.service.console_sessions import SessionStore
     from recovery.service.controller_config import Config
 
 FILE_BYTES_MAX: Final = 1024 * 1024
@@ -217,6 +218,11 @@ class JobStore(Protocol):
 
     def written(self, journals: Sequence[StoredJournal]) -> list[Written]:
         """Return how far each of these journals of jobs was written. For any thread."""
+        ...
+
+    @property
+    def sessions(self) -> "SessionStore | None":
+        """Return where the sessions of people are kept for all controllers; None: there is no other controller."""
         ...
 
     def away_s(self) -> float | None:

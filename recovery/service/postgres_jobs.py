@@ -39,6 +39,7 @@ from recovery.postgres.migration import check_schema
 from recovery.postgres.postgres_journal import HoldBack, PostgresJournal, read_entries
 from recovery.postgres.postgres_records import reading, written
 from recovery.postgres.spread import choose_controller, choose_leaving
+from recovery.service.console_sessions import PostgresSessions
 from recovery.service.controller_config import Config, controller_base, fingerprint_of
 from recovery.service.fleet.reader import FleetReader
 from recovery.service.job_store import ControllerFleet, Ended, FoundJobs, StoredJob, encode_over
@@ -235,6 +236,10 @@ class PostgresJobs:
 
     def dating(self, _clock: Clock) -> Clock:
         return self._leases.clock
+
+    @property
+    def sessions(self) -> PostgresSessions:
+        return PostgresSessions(self._database)
 
     @property
     def generation(self) -> int:

@@ -43,6 +43,7 @@ from recovery.service.bmc_check import BmcCheck
 from recovery.service.bmc_power import BmcPower
 from recovery.service.bmcs import BmcDirectory
 from recovery.service.console_door import ServiceDoor
+from recovery.service.console_sessions import ConsoleSessions
 from recovery.service.console_source import ServiceSource
 from recovery.service.controller_config import Config, controller_base, make_context
 from recovery.service.desk_service import DeskService
@@ -51,6 +52,7 @@ from recovery.service.entrance import Entrance
 from recovery.service.fleet.peers import OtherControllers
 from recovery.service.fleet_places import rack_names, read_fleet_parts
 from recovery.service.guard import IDLE_S_MAX, ConnectionRoom
+from recovery.service.identity_provider import open_provider
 from recovery.service.job_registry import JobRegistry
 from recovery.service.job_store import KUBERNETES, SLURM, JobStore
 from recovery.service.known_incidents import KnownIncidents
@@ -187,6 +189,7 @@ class Service:
                 peers=self._make_peers(),
             )
             self.api = Api(self.backend, Doorman(tokens, self._store.peer_secret), self._audit)
+            self._door = self._make_door()
             self.console = self._make_console() if config.console.enabled else None
             undo.pop_all()
         self._runner: web.AppRunner | None = None
@@ -235,13 +238,21 @@ class Service:
     def _learn_nodes(self, nodes: frozenset[str]) -> None:
         self.worker.desk.elsewhere = NodesElsewhere(nodes, self._clock.now_s())
 
+    def _make_door(self) -> ServiceDoor:
+        return ServiceDoor(
+            self.api,
+            lambda: self._context is not None,
+            ConsoleSessions(self._store.sessions, self._clock),
+            open_provider(self.config, socket.gethostname(), self._clock),
+        )
+
     def _make_console(self) -> ConsoleSite:
         if importlib.util.find_spec("jinja2") is None:  # loaded with the first page
             log.warning("no console: Jinja2 is missing (pip install 'rankmend[controller]')")
         title = f"controller on {socket.gethostname()}"
         return ConsoleSite(
             ServiceSource(self.api, self._journal, self._store.read_cluster, read_boot_id(), title),
-            ServiceDoor(self.api, lambda: self._context is not None),
+            self._door,
             self._clock,
             racks=lambda: rack_names(self.worker.desk.parts),
             wrap=self.api.serve_page,
@@ -459,6 +470,7 @@ class Service:
                 config.tls.cert_file, config.tls.client_ca_file, self._clock.unix_s()
             )
         loop = asyncio.get_running_loop()
+        provider = open_provider(config, socket.gethostname(), self._clock)
         try:
             await loop.run_in_executor(None, self._store.tell_peers, config)
         except JournalError as error:
@@ -476,6 +488,7 @@ class Service:
         self.config = self.backend.config = config
         self.worker.jobs.journals.per_day_bytes = config.limits.journal_bytes_per_day
         self.api.doorman.tokens = tokens
+        self._door.provider = provider
         self.measures.take_tokens(tokens)
         self.policy = policy
         self._context, self._ends_unix_s = context, ends_unix_s
@@ -530,6 +543,7 @@ class Service:
             manager.stop()
         if self._power is not None:
             self._power.close()
+        self._door.sessions.stop()
         self._audit.close()
         self._journal.close()
         self._store.close()

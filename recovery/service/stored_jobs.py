@@ -171,6 +171,10 @@ class StateFolder:
     def peer_secret(self) -> str:
         return ""
 
+    @property
+    def sessions(self) -> None:
+        return None
+
     def tell_peers(self, config: Config) -> None:
         """Do nothing: there are none."""
 

@@ -244,6 +244,33 @@ state_dir = @state_dir@
 #agents_cert_file = "/etc/rankmend/controller/agents.crt"
 #agents_key_file = "/etc/rankmend/controller/agents.key"
 
+# People sign in to the console at an identity provider (OpenID Connect) beside tokens. docs/operate/console.md has the steps.
+#[oidc]
+# The provider's address, exactly as its description names it (ISSUER/.well-known/openid-configuration).
+#issuer = "https://login.example/realms/hpc"
+#client_id = "rankmend"
+# File (mode 0600) with the client's secret.
+#client_secret_file = "/etc/rankmend/controller/oidc.secret"
+# Claims of the ID token: by which name jobs, journal and audit know a person, and its groups. Choose a name that people can't
+# change by themselves: with the role read a person sees the jobs of the subject of that name.
+#name_claim = "preferred_username"
+#groups_claim = "groups"
+#scopes = ["openid", "profile"]
+# On the button of the sign-in page.
+#title = "single sign-on"
+# Then a person signs in again, and the provider says anew which groups it is in. At most 24.
+#session_hours = 8.0
+# Names that may not come in: their sessions end with the reload.
+#refused = []
+# PEM file with the authority of the provider's certificate. Default: the system's.
+#ca_file = "/etc/rankmend/controller/login-ca.crt"
+# The first entry with one of a person's groups says what it may do: roles (read, fleet-read, act), and limits as of a token.
+#[[oidc.groups]]
+#group = "hpc-operators"
+#roles = ["fleet-read", "act"]
+#jobs = []
+#nodes = []
+
 # Alertmanagers: the controller notifies people through them, and at its start reads what fires, because it
 # may have missed webhooks. docs/operate/alerts.md. (restart)
 [alertmanagers]

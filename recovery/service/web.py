@@ -315,7 +315,7 @@ class Api:
         spoken_for: str | None = None,
     ) -> Subject:
         """Return who speaks, or raise DeniedError, or TooManyError after too many failures of one address."""
-        clock, rates = self.backend.clock, self.backend.rates
+        clock = self.backend.clock
         try:
             subject = self.doorman.identify(
                 header, certificate, self._this_second(clock.unix_s()), spoken_for
@@ -327,13 +327,22 @@ class Api:
                 )
             return subject
         except DeniedError:
-            self.backend.measures.auth_failures.labels("unknown").inc()
             # Limit failures only: other clients behind the same address may have valid tokens.
-            now_s = clock.now_s()
-            if not rates.has("failed logins", peer, _FAILED_LOGINS, now_s):
-                raise TooManyError(f"too many failed logins from {peer}", 1.0) from None
-            rates.spend("failed logins", peer, _FAILED_LOGINS, now_s)
+            self.count_failure(peer)
             raise
+
+    def refuse_after_failures(self, peer: str) -> None:
+        """Raise TooManyError after too many failed logins of one address."""
+        backend = self.backend
+        if not backend.rates.has("failed logins", peer, _FAILED_LOGINS, backend.clock.now_s()):
+            raise TooManyError(f"too many failed logins from {peer}", 1.0)
+
+    def count_failure(self, peer: str) -> None:
+        """Count a failed login, or raise TooManyError."""
+        backend = self.backend
+        backend.measures.auth_failures.labels("unknown").inc()
+        self.refuse_after_failures(peer)
+        backend.rates.spend("failed logins", peer, _FAILED_LOGINS, backend.clock.now_s())
 
     def _this_second(self, unix_s: float) -> datetime:
         """Return the time by the second, made once in each."""

@@ -4,6 +4,7 @@ Here this version is the older one: a newer one's rows are written for it. And i
 under the schema before is what an older controller does.
 """
 
+import re
 import uuid
 from pathlib import Path
 from typing import Any
@@ -228,9 +229,10 @@ def _migrate_to(postgres: PostgresServer, name: str, version: int) -> None:
                 "INSERT INTO rankmend.schema_version (version, compatible_from, applied_by) VALUES (%s, %s, 'older')",
                 (one.version, one.compatible_from),
             )
-        grants = (
-            render_grants()
-            .replace(",\n    rankmend.hand_in", "")
-            .replace(",\n    rankmend.tell_peers", "")
-        )
+        grants = render_grants()
+        for later in migrations()[version:]:
+            for function in re.findall(r"^CREATE FUNCTION (rankmend\.\w+)", later.statements, re.M):
+                grants = grants.replace(f",\n    {function}\n", "\n").replace(
+                    f"    {function},\n", ""
+                )
         connection.execute(grants)
