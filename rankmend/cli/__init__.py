@@ -7,7 +7,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from rankmend.cli.output import echo, failure
+from rankmend.cli.output import echo, failure, misuse
 from rankmend.cli.suggestions import SuggestingGroup
 from rankmend.errors import MissingPackageError
 from rankmend.parts_path import PARTS_ROOT, put_on_path
@@ -184,9 +184,17 @@ class _LazyGroup(SuggestingGroup):
         assert isinstance(command, click.Command)
         return command
 
+    def make_context(self, *given: Any, **named: Any) -> click.Context:
+        try:
+            return super().make_context(*given, **named)
+        except click.UsageError as error:
+            raise misuse(error) from error
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except click.UsageError as error:
+            raise misuse(error) from error
         except MissingPackageError as error:
             raise failure(error) from error
         except ModuleNotFoundError as error:

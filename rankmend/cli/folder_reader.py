@@ -133,8 +133,10 @@ class FolderReader:
             incident_id = None
             folder = next(iter(find_jobs(self._state, wanted)), None)
             entries = () if folder is None else read_entries(folder)
-        job_id = "" if folder is None else id_of(folder)
-        told = None if folder is None else view_story(entries, job_id, folder.name, incident_id)
-        if told is None:
+        story: wire.Story | None = None
+        if folder is not None:
+            name = name_of(folder, read_entries(folder))
+            story = view_story(entries, id_of(folder), name, incident_id)
+        if story is None:
             fail(f"no incident or job {wanted!r} (rankmend incidents lists them)")
-        return told
+        return story

@@ -45,6 +45,25 @@ def failure(error: Exception | str) -> click.ClickException:
     return _Failure(printable_lines(str(error)))
 
 
+class _Misuse(click.UsageError):
+    """The same of a command line that click refuses; its usage stands before it."""
+
+    def show(self, file: Any = None) -> None:
+        del file
+        if self.ctx is not None:
+            asked = max(self.ctx.help_option_names, key=len)
+            hint = f"Try '{self.ctx.command_path} {asked}' for help."
+            echo(f"{self.ctx.get_usage()}\n{hint}\n", err=True)
+        echo(f"rankmend: {self.message}", err=True)
+
+
+def misuse(error: click.UsageError) -> click.UsageError:
+    """Return an exception that shows what is wrong with a command line as all our messages begin."""
+    if type(error).show is not click.UsageError.show:  # ours, or one that shows the whole help
+        return error
+    return _Misuse(error.format_message(), error.ctx)
+
+
 def console(*, is_wide: bool = False, soft_wrap: bool = False) -> "Console":
     """Return the console, as wide as the terminal; without a terminal, ``is_wide`` leaves room for names."""
     is_piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ

@@ -4,7 +4,6 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from detectors.wording import counted
@@ -19,7 +18,7 @@ from rankmend.cli.plane_lines import say_plane
 from rankmend.cli.slurm_node_lines import render_slurm_nodes
 from rankmend.cli.status_watch import Changes, print_json_line, repeat
 from rankmend.cli.times import say_time
-from rankmend.cli.watched_lines import rank_table, render_watched
+from rankmend.cli.watched_lines import ranges, render_ranks, render_watched
 from rankmend.printable import printable
 from rankmend.unsaved import Unsaved
 
@@ -342,7 +341,7 @@ def _render_ranks(job: "StoredJobView") -> "list[RenderableType]":
     lines: list[RenderableType] = [Text(f"  {line}", style="yellow") for line in said]
     if not job.ranks:
         return lines
-    return [*lines, rank_table(job.ranks)]
+    return [*lines, *render_ranks(job.ranks)]
 
 
 def _say_parallel(told: "wire.ParallelSizes") -> str:
@@ -478,13 +477,3 @@ def _render_idle(picture: Picture) -> "list[RenderableType]":
 
 def _until(unix_s: float | None) -> str:
     return "" if unix_s is None else f" until {say_time(unix_s)}"
-
-
-def ranges(ranks: Sequence[int]) -> str:
-    """Return ranks in short form: 0-7, 12."""
-    parts = []
-    numbered = enumerate(sorted(ranks))
-    for _gap, run in groupby(numbered, key=lambda pair: pair[1] - pair[0]):
-        block = [rank for _place, rank in run]
-        parts.append(str(block[0]) if len(block) == 1 else f"{block[0]}-{block[-1]}")
-    return ", ".join(parts) or "-"

@@ -1,6 +1,7 @@
 """The lines of `rankmend status` about ranks on this machine, and about jobs that other launchers have started."""
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from detectors.wording import counted
@@ -10,7 +11,6 @@ from rankmend.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
 
     from recovery.api import wire
     from recovery.report.overview import StoredRankView
@@ -47,10 +47,11 @@ def say_trouble(job: "wire.WatchedView") -> list[str]:
     return [printable(line) for line in lines]
 
 
-def rank_table(ranks: "Sequence[StoredRankView]") -> "Table":
-    """Return the ranks on this machine, one a row."""
+def render_ranks(ranks: "Sequence[StoredRankView]") -> "list[RenderableType]":
+    """Return the ranks on this machine, one a row, and below them once why they were not forked."""
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=box.SIMPLE, pad_edge=False)
     for column in ("rank", "pid", "step", "step time", "last step"):
@@ -60,7 +61,6 @@ def rank_table(ranks: "Sequence[StoredRankView]") -> "Table":
     if has_starts:
         table.add_column("start")
     for rank in ranks:
-        start = f"{rank.start}: {rank.why_not_forked}" if rank.why_not_forked else rank.start
         table.add_row(
             str(rank.rank),
             str(rank.pid),
@@ -68,9 +68,19 @@ def rank_table(ranks: "Sequence[StoredRankView]") -> "Table":
             seconds(rank.step_seconds),
             "-" if rank.step_age_s is None else f"{seconds(rank.step_age_s)} ago",
             printable(rank.problem or rank.section or "no step yet"),
-            *([printable(start or "-")] if has_starts else []),
+            *([printable(rank.start or "-")] if has_starts else []),
         )
-    return table
+    reasons: dict[str, list[int]] = {}
+    for rank in ranks:
+        if rank.why_not_forked:
+            reasons.setdefault(rank.why_not_forked, []).append(rank.rank)
+    return [
+        table,
+        *(
+            Text(f"  not forked: ranks {ranges(found)}: {printable(reason)}", style="dim")
+            for reason, found in reasons.items()
+        ),
+    ]
 
 
 def render_watched(jobs: "Sequence[wire.WatchedView]") -> "list[RenderableType]":
@@ -86,7 +96,17 @@ def render_watched(jobs: "Sequence[wire.WatchedView]") -> "list[RenderableType]"
         lines.append(Text.assemble(name, "  ", (job.state, colour), f"  {say_head(job)}"))
         lines += [Text(f"  {line}") for line in say_trouble(job)]
         if isinstance(job, LocalWatchedView) and job.ranks:
-            lines.append(rank_table(job.ranks))
+            lines += render_ranks(job.ranks)
     if len(jobs) > _SHOWN:
         lines.append(Text(f"and {len(jobs) - _SHOWN} more watched jobs (--json)", style="dim"))
     return lines
+
+
+def ranges(ranks: Sequence[int]) -> str:
+    """Return ranks in short form: 0-7, 12."""
+    parts = []
+    numbered = enumerate(sorted(ranks))
+    for _gap, run in groupby(numbered, key=lambda pair: pair[1] - pair[0]):
+        block = [rank for _place, rank in run]
+        parts.append(str(block[0]) if len(block) == 1 else f"{block[0]}-{block[-1]}")
+    return ", ".join(parts) or "-"

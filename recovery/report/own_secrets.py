@@ -48,7 +48,7 @@ def _token_files(
     for option in _TOKEN_OPTIONS:
         yield from map(Path, _values(command_line, option))
     with contextlib.suppress(OSError):
-        yield from sorted(site.glob("*.token"))[:_FILES_MAX]
+        yield from sorted([*site.glob("*.token"), *site.glob("*.secret")])[:_FILES_MAX]
 
 
 def _values(words: Sequence[str], option: str) -> Iterator[str]:

@@ -202,7 +202,9 @@ class IdentityProvider:
     ) -> Finished:
         """Return the person, by what the provider had the browser bring back. ``use`` says whether a state is used for the first time."""
         sealed = self._unseal(cookie)
-        if not secrets.compare_digest(given.get("state", "").encode(), sealed.state.encode()):
+        if not secrets.compare_digest(
+            given.get("state", "").encode("utf-8", "replace"), sealed.state.encode()
+        ):
             raise SignInRefusedError(
                 "This answer belongs to another sign-in: nobody was signed in. Begin again."
             )
@@ -408,7 +410,9 @@ class IdentityProvider:
 def read_claims(claims: Mapping[str, Any], section: OidcSection, nonce: str) -> Identity:
     """Return the person of an ID token whose signature, parties and times are right, or raise SignInRefusedError. Pure."""
     given = claims.get("nonce")
-    if not isinstance(given, str) or not secrets.compare_digest(given.encode(), nonce.encode()):
+    if not isinstance(given, str) or not secrets.compare_digest(
+        given.encode("utf-8", "replace"), nonce.encode()
+    ):
         raise SignInRefusedError("The ID token is not for this sign-in (nonce). Begin again.")
     subject = claims.get("sub")
     if not isinstance(subject, str) or not 0 < len(subject) <= 255 or not subject.isprintable():

@@ -153,7 +153,7 @@ def test_why_without_an_argument_is_the_newest_incident_with_times_of_day(
     newest = ask(state, "why")
     empty = ask(tmp_path / "none", "why")
 
-    assert newest.stdout.startswith("job-2  2026-09-22 ")
+    assert newest.stdout.startswith("gpt-2  2026-09-22 ")
     assert "+   0.000 s  #" in newest.stdout.splitlines()[1]
     assert newest.stdout.splitlines()[1][2] == ":"
     assert "training went on after" in newest.stdout.splitlines()[-1]

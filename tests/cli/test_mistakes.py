@@ -30,6 +30,7 @@ def test_mistake_is_named_with_what_was_meant(typed: list[str], said: str) -> No
 
     assert result.exit_code == 2
     assert said in result.output
+    assert result.output.splitlines()[-1].startswith("rankmend: "), "as all errors begin"
 
 
 @pytest.mark.parametrize("columns", ["0", "1", "39"])

@@ -4,8 +4,9 @@ import io
 
 from rich.console import Console
 
-from rankmend.cli.watched_lines import is_named, render_watched
+from rankmend.cli.watched_lines import is_named, render_ranks, render_watched
 from recovery.api import wire
+from recovery.report.overview import StoredRankView
 
 FINDING = wire.WatchedFinding(
     "rank_hung", "rank", "no rank advances", "n2", [2], ["/proc/PID/stat: rank 2: stopped"]
@@ -39,6 +40,21 @@ def shown(*jobs: wire.WatchedView) -> str:
     for line in render_watched(jobs):
         console.print(line)
     return out.getvalue()
+
+
+def test_why_ranks_were_not_forked_stands_once_below_them() -> None:
+    out = io.StringIO()
+    why = "no rank had made a step"
+    ranks = [
+        StoredRankView(rank, rank, 100 + rank, start="fresh", why_not_forked=why if rank else None)
+        for rank in range(4)
+    ]
+
+    for line in render_ranks(ranks):
+        Console(width=100, file=out).print(line)
+
+    assert out.getvalue().splitlines()[-1] == f"  not forked: ranks 1-3: {why}"
+    assert out.getvalue().count(why) == 1
 
 
 def test_job_that_trains_takes_one_line() -> None:
