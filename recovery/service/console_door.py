@@ -29,8 +29,8 @@ from recovery.service.console_sessions import ConsoleSessions
 from recovery.service.error_answers import answer_error
 from recovery.service.identity_provider import (
     SIGN_IN_S_MAX,
-    Identity,
     IdentityProvider,
+    ProvenPerson,
     SignInRefusedError,
     subject_of_identity,
 )
@@ -232,10 +232,10 @@ class ServiceDoor:
         return await self.sessions.find(text)
 
 
-def _decode(identity: bytes) -> Identity:
+def _decode(identity: bytes) -> ProvenPerson:
     """Return what a controller of this database has stored; another version of rankmend may have."""
     try:
-        return msgspec.json.decode(identity, type=Identity)
+        return msgspec.json.decode(identity, type=ProvenPerson)
     except msgspec.DecodeError as error:
         raise PageError(
             "Your session is of another version of rankmend: sign in again.", 401

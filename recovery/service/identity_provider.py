@@ -70,7 +70,7 @@ class SignInRefusedError(RankmendError):
         self.status = status
 
 
-class Identity(msgspec.Struct, frozen=True):
+class ProvenPerson(msgspec.Struct, frozen=True):
     """A person, by the word of the provider. Kept with the session."""
 
     subject: str  # `sub`: the provider's own name, which stays
@@ -112,7 +112,7 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    identity: Identity
+    identity: ProvenPerson
     there: str  # the page to go on with
 
 
@@ -122,7 +122,7 @@ class _Keys:
     at_s: float
 
 
-def subject_of_identity(identity: Identity, section: OidcSection) -> Subject | None:
+def subject_of_identity(identity: ProvenPerson, section: OidcSection) -> Subject | None:
     """Return a person's rights by the settings now: those of the first entry with one of its groups. None: none any more."""
     if identity.name in section.refused:
         return None
@@ -407,7 +407,7 @@ class IdentityProvider:
             ) from error
 
 
-def read_claims(claims: Mapping[str, Any], section: OidcSection, nonce: str) -> Identity:
+def read_claims(claims: Mapping[str, Any], section: OidcSection, nonce: str) -> ProvenPerson:
     """Return the person of an ID token whose signature, parties and times are right, or raise SignInRefusedError. Pure."""
     given = claims.get("nonce")
     if not isinstance(given, str) or not secrets.compare_digest(
@@ -447,7 +447,7 @@ def read_claims(claims: Mapping[str, Any], section: OidcSection, nonce: str) -> 
             403,
         )
     known = tuple(dict.fromkeys(entry.group for entry in section.groups if entry.group in groups))
-    identity = Identity(subject, name, known)
+    identity = ProvenPerson(subject, name, known)
     if subject_of_identity(identity, section) is None:
         why = (
             "[oidc] refused names it"

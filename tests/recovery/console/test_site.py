@@ -141,15 +141,22 @@ class OpenDoor:
 
     who: Viewer | None = VIEWER
     takes_tokens: bool = True
+    provider_title: str = ""
 
     def check_host(self, request: web.Request) -> None: ...
-    def viewer(self, request: web.Request) -> Viewer | None:
+    async def viewer(self, request: web.Request) -> Viewer | None:
         return self.who
 
-    def sign_in(self, request: web.Request, token: str, answer: web.Response) -> None:
+    async def sign_in(self, request: web.Request, token: str, answer: web.Response) -> None:
         raise PageError("no", 401)
 
-    def sign_out(self, request: web.Request, answer: web.Response) -> None: ...
+    async def begin_sign_in(self, request: web.Request, there: str, answer: web.Response) -> str:
+        raise PageError("no", 401)
+
+    async def finish_sign_in(self, request: web.Request, answer: web.Response) -> str:
+        raise PageError("no", 401)
+
+    async def sign_out(self, request: web.Request, answer: web.Response) -> None: ...
     async def read_body(self, request: web.Request) -> bytes:
         return await request.content.read(100_000)
 
