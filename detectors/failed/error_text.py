@@ -70,6 +70,7 @@ _PREFIX: Final = re.compile(
     r"^(?:\[(?:default|rank)\d{1,9}\]: ?|\[\d{1,9},\d{1,9}\]<std(?:err|out)>: ?|\(\w[\w.<>:]{0,80} pid=\d{1,9}(?:, ip=[\w.:]{1,45})?\) ?"
     r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d) (?:std(?:err|out) [FP] )?)+"
 )
+_PREFIX_STARTS: Final = frozenset("[(0123456789")
 _GROUP: Final = re.compile(r"^ {2,40}(?:\| |\+ (?=Exception Group))")
 _HEADER: Final = re.compile(r"^(?:Exception Group )?Traceback \(most recent call last\):")
 _FRAME: Final = re.compile(r'^ +File "([^"]+)", line \d+(?:, in (.+))?$')
@@ -188,6 +189,20 @@ def find_errors(lines: Sequence[str]) -> list[PrintedError]:
         PrintedError(each.start, each.end, each.error, each.standing >= 2, each.is_weak)
         for each in found
     ]
+
+
+_BEGINNINGS: Final = (
+    *("raceback (most recent", 'File "', "terminate called", "Fatal Python error"),
+    *("can't open file", "No module named", "Error while finding module"),
+)
+
+
+def may_begin_error(line: str) -> bool:
+    """Return whether `find_errors` can find an error that begins in this line; costs a tenth of it."""
+    for word in _BEGINNINGS:
+        if word in line:
+            return True
+    return "F" in line and "] " in line  # a line of severity F
 
 
 def find_refusal(lines: Sequence[str]) -> ErrorText | None:
@@ -690,8 +705,15 @@ def first_cause(error: ErrorText) -> str:
 
 def clean_line(line: str) -> str:
     """Return a line without colours, prefixes and what no text file can hold."""
-    text = _ANSI.sub("", _printable(line[:LINE_CHARS_MAX])).rstrip()
-    return _GROUP.sub("", _PREFIX.sub("", text))
+    text = line[:LINE_CHARS_MAX]
+    if not text.isascii():
+        text = _printable(text)
+    if "\x1b" in text:
+        text = _ANSI.sub("", text)
+    text = text.rstrip()
+    if text[:1] in _PREFIX_STARTS:
+        text = _PREFIX.sub("", text)
+    return _GROUP.sub("", text) if text[:2] == "  " else text
 
 
 def _printable(text: str) -> str:

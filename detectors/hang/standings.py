@@ -103,10 +103,13 @@ def view_job(dumps: Mapping[int, FlightDump], unread: frozenset[int] = frozenset
     dumps, warnings = _one_attempt(dumps)
     groups, names, conflicts = _merge_groups(dumps, unread)
     warnings += conflicts
+    # Ranks that share a group may share one object: thousands of tuples of thousands are slow to hash and to search.
+    shared = {id(group): group for dump in dumps.values() for group in dump.groups}
+    members = {place: frozenset(group.ranks) for place, group in shared.items()}
     outside = [
         rank
         for rank, dump in dumps.items()
-        if any(group.ranks and rank not in group.ranks for group in dump.groups)
+        if any(group.ranks and rank not in members[id(group)] for group in dump.groups)
     ]
     if outside:
         warnings.append(f"ranks {outside} are left out: they are not members of their own groups")
@@ -236,10 +239,13 @@ def _merge_groups(
     """
     kinds: dict[str, dict[tuple[int, ...], list[int]]] = defaultdict(lambda: defaultdict(list))
     described: dict[str, Group] = {}
+    tellers_of: dict[int, tuple[Group, list[int]]] = {}
     for rank, dump in dumps.items():
         for group in dump.groups:
-            kinds[group.name][group.ranks].append(rank)
+            tellers_of.setdefault(id(group), (group, []))[1].append(rank)
             described[group.name] = group
+    for group, tellers in tellers_of.values():
+        kinds[group.name][group.ranks] += tellers
     world = range(max([*dumps, *unread], default=-1) + 1)
     groups: list[Group] = []
     names: dict[tuple[int, str], str] = {}

@@ -25,6 +25,7 @@ from detectors.failed.error_text import (
     error_line,
     find_errors,
     fingerprint,
+    may_begin_error,
     read_statements,
 )
 from detectors.failed.said_error import FailureCause
@@ -87,9 +88,8 @@ _EVENTS: Final = {
     EventKind.DRIVER_MISMATCH: LogKind.DRIVER,
 }  # fmt: skip
 # A kernel's stamp is the time since its start, of eight digits at most; UCX's is Unix time, of ten.
-_KERNEL: Final = re.compile(
-    r"\bkernel: |NVRM: |^\[ *\d{1,8}\.\d+\] |\bOut of memory: Kill|oom-kill:"
-)
+_KERNEL_STAMP: Final = re.compile(r"\[ *\d{1,8}\.\d+\] ")
+_KERNEL: Final = re.compile(r"\bkernel: |NVRM: |\bOut of memory: Kill|oom-kill:")
 # A host's name before the kernel's words: syslog, journalctl, dmesg -T behind pdsh or a collector.
 _SYSLOG_HOST: Final = re.compile(
     r"^(?:<\d{1,3}>(?:1 )?)?(?:(?:\w{3} )?\w{3} +\d{1,2} [\d:.]{8,15} (?:\d{4} )?|\d{4}-\d\d-\d\d[T ]\S+ )?"
@@ -252,11 +252,12 @@ def read_facts(sources: Sequence[SourceLines]) -> LogFacts:
     job = LogFacts()
     found: list[LogFact] = []
     begins: dict[int, int] = {}
-    alike: dict[tuple[str, ...], list[tuple[int, LogFact]]] = {}
+    judge = _ErrorJudge()
+    named: list[LogLine] = []  # lines that name an error
     for place, source in enumerate(sources):
-        begins[place] = _read_lines(source, job, found)
+        begins[place] = _read_lines(source, job, found, named)
         for _rank, lines in streams_of(source):
-            found += _errors_alike(lines, alike)
+            found += judge.errors_of(lines)
             if len(found) > FACTS_MAX:
                 break
         begin = begins[place]
@@ -264,7 +265,7 @@ def read_facts(sources: Sequence[SourceLines]) -> LogFacts:
         job.has_progress = job.has_progress or (last is not None and last >= begin)
         job.ranks |= source.ranks
         job.ranks.update(line.rank for line in source.lines if line.rank is not None)
-    found = _without_bare(found)
+    found = [*_bare_facts(named, found, judge), *found]
     ordered = sorted(found, key=lambda fact: (fact.line.number, fact.line.source))
     job.facts = [fact for fact in ordered if fact.line.number >= begins[fact.line.source]]
     job.earlier = [fact for fact in ordered if fact.line.number < begins[fact.line.source]]
@@ -277,28 +278,26 @@ def read_facts(sources: Sequence[SourceLines]) -> LogFacts:
     return job
 
 
-def _without_bare(found: Sequence[LogFact]) -> list[LogFact]:
-    """Return the facts without those lines that end a traceback, which says more."""
+def _bare_facts(
+    named: Sequence[LogLine], found: Sequence[LogFact], judge: "_ErrorJudge"
+) -> list[LogFact]:
+    """Return the facts of lines that name an error and end no traceback, which would say more."""
     told = {
         (fact.line.source, fact.line.number)
         for fact in found
         if fact.error is not None and "\n" in fact.error.traceback
     }
-    return [
-        fact
-        for fact in found
-        if fact.error is None
-        or "\n" in fact.error.traceback
-        or (fact.line.source, fact.line.number) not in told
-    ]
+    lines = (line for line in named if (line.source, line.number) not in told)
+    return [fact for line in lines if (fact := judge.bare_fact(line)) is not None]
 
 
 def _read_lines(  # noqa: PLR0912, PLR0915 - one branch for each form of a line
-    source: SourceLines, job: LogFacts, found: list[LogFact]
+    source: SourceLines, job: LogFacts, found: list[LogFact], named: list[LogLine]
 ) -> int:
     """Add the facts of single lines; return the line in which the last attempt begins."""
     begin = 0
     matcher = Matcher()
+    plans: dict[str, _LinePlan] = {}
     table_rank: tuple[int, int] | None = None
     table_host = hydra_host = None
     hydra_rank: int | None = None
@@ -340,32 +339,89 @@ def _read_lines(  # noqa: PLR0912, PLR0915 - one branch for each form of a line
             kind, tier = _SIGNALS.get(int(match[1]), (_K.CRASHED, _T.END))
             found.append(LogFact(kind, tier, line, text.strip(), (hydra_rank,), hydra_host))
             continue
-        if "SeqNum=" in text and (match := _WORK.search(text)):
+        shape = _NUMBERS.sub("0", text)
+        plan = plans.get(shape)
+        if plan is None:
+            if len(plans) >= _SHAPES_MAX:
+                plans.clear()
+            plan = plans[shape] = _plan(text)
+        if plan.is_empty:
+            continue
+        if plan.has_work and (match := _WORK.search(text)):
             job.has_progress = job.has_progress or int(match[1]) >= _STEPS_WORKS_MIN
-        if "GLOBAL_RANK" in text and (match := _MEMBER.search(text)):
+        if plan.has_member and (match := _MEMBER.search(text)):
             job.world = max(job.world or 0, int(match[2]))
             job.ranks.add(int(match[1]))
-        elif any(word in text for word in _WORLD_WORDS) and (match := _WORLD.search(text)):
+        elif plan.has_world and (match := _WORLD.search(text)):
             size = next((int(group) for group in match.groups() if group), 0)
             is_of_setting = "AssertionError" in text or "ValueError" in text
             if (
                 0 < size <= 1_000_000 and not is_of_setting
             ):  # such an error quotes sizes that don't fit
                 job.world = max(job.world or 0, size)
-        if any(word in text for word in _SUCCESS_WORDS) and _SUCCESS.search(text):
+        if plan.has_success and _SUCCESS.search(text):
             job.ended_well = line
-        if ("oad" in text or "esum" in text or "estor" in text) and _RESUMED.search(text):
+        if plan.has_resumed and _RESUMED.search(text):
             job.has_resumed = True
-        if (
-            "start" in text or "ttempt" in text or "Cycle" in text or "equeue" in text
-        ) and _ATTEMPT.search(text):
+        if plan.has_attempt and _ATTEMPT.search(text):
             job.attempts += 1
             begin = line.number
-        if _has_any(text, _CANDIDATES) and (fact := _line_fact(line) or _bare_fact(line)):
-            found.append(fact)
-        if len(found) > FACTS_MAX:
+        if plan.may_state:
+            if fact := _line_fact(line, plan):
+                found.append(fact)
+            elif _BARE.match(text):
+                named.append(line)
+        if len(found) + len(named) > FACTS_MAX:
             break
     return begin
+
+
+# Numbers that decide nothing: stamps, addresses, a rank behind its word, those of four digits or more. An exit code has
+# three, a signal two. Ranks that print the same line have one shape of it.
+_NUMBERS: Final = re.compile(
+    r"(?<=[Rr]ank )\d+|\d\d:\d\d:\d\d|\d{1,3}(?:\.\d{1,3}){3}|\d{4,}"
+)
+_SHAPES_MAX: Final = 20_000
+
+
+@dataclass(slots=True)
+class _LinePlan:
+    """Which patterns a line of one shape needs, by its words; the others can't match."""
+
+    has_work: bool
+    has_member: bool
+    has_world: bool
+    has_success: bool
+    has_resumed: bool
+    has_attempt: bool
+    may_state: bool
+    rule: LineRule | None = None  # that a line of this shape matched
+    is_ruled: bool = False  # whether the rules were tried
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether no pattern can match."""
+        return not (
+            self.may_state
+            or self.has_work
+            or self.has_member
+            or self.has_world
+            or self.has_success
+            or self.has_resumed
+            or self.has_attempt
+        )
+
+
+def _plan(text: str) -> _LinePlan:
+    return _LinePlan(
+        has_work="SeqNum=" in text,
+        has_member="GLOBAL_RANK" in text,
+        has_world=_has_any(text, _WORLD_WORDS),
+        has_success=_has_any(text, _SUCCESS_WORDS),
+        has_resumed=_has_any(text, ("oad", "esum", "estor")),
+        has_attempt=_has_any(text, ("start", "ttempt", "Cycle", "equeue")),
+        may_state=_has_any(text, _CANDIDATES),
+    )
 
 
 # How launchers say that a rank ended by itself: Composer, Lightning, torch/multiprocessing/spawn.py. A number behind
@@ -407,17 +463,22 @@ def _device_fact(line: LogLine) -> LogFact | None:
     """Return the device's error that a watchdog repeats: it names the rank."""
     if (match := _WATCHDOG_ERROR.search(line.text)) is None:
         return None
-    told = _judge_bare("RuntimeError", match[1][:_TEXT_CHARS_MAX])
-    if told is None:
-        return None
-    kind, _tier, print_, error = told
+    error = _bare_error("RuntimeError", match[1][:_TEXT_CHARS_MAX])
+    kind, print_ = _kind_of_device(_OWN_NUMBERS.sub("0", error.message))
     rank = _OF_RANK.search(line.text)
     ranks = (int(rank[1]),) if rank else (line.rank,) if line.rank is not None else ()
     text = line.text.strip()[:_TEXT_CHARS_MAX]
     return LogFact(kind, FactTier.OWN, line, text, ranks, line.node, print_=print_, error=error)
 
 
-def _line_fact(line: LogLine) -> LogFact | None:
+@lru_cache(maxsize=256)
+def _kind_of_device(message: str) -> tuple[LogKind, str]:
+    """Return the kind of a device's error by its words; thousands of ranks print the same."""
+    error = _bare_error("RuntimeError", message)
+    return kind_of_error(classify(error), error)[0], fingerprint(error)
+
+
+def _line_fact(line: LogLine, plan: _LinePlan) -> LogFact | None:
     text = line.text
     has_code = "code" in text or "status" in text or "was aborted" in text
     has_end = has_code and ("ank" in text or "rocess" in text)
@@ -425,52 +486,50 @@ def _line_fact(line: LogLine) -> LogFact | None:
         return fact
     if "terminated with exception" in text and (fact := _device_fact(line)) is not None:
         return fact
+    if plan.is_ruled and plan.rule is None:
+        return None
+    match = plan.rule.pattern.search(text) if plan.rule is not None else None
+    if match is None or plan.rule is None:
+        plan.rule, match = _first_rule(text)
+        plan.is_ruled = True
+    if match is None or plan.rule is None:
+        return None
+    rule, groups = plan.rule, match.groupdict()
+    ranks = parse_ranks(groups["ranks"]) if groups.get("ranks") else ()
+    if not ranks and line.rank is not None:
+        ranks = (line.rank,)
+    local = _LOCAL_RANK.search(text) if "local_rank" in text else None
+    return LogFact(
+        rule.kind,
+        rule.tier,
+        line,
+        text.strip()[:_TEXT_CHARS_MAX],
+        ranks,
+        groups.get("node") or groups.get("node2") or line.node,
+        groups.get("peer"),
+        local_rank=int(local[1]) if local else None,
+    )
+
+
+_LOCAL_RANK: Final = re.compile(r"local_rank: (\d+)")
+
+
+def _first_rule(text: str) -> tuple[LineRule | None, re.Match[str] | None]:
+    """Return the first rule that a line matches."""
     for rule in LINE_RULES:
         for need in rule.needs:
             if need in text:
                 break
         else:
             continue
-        match = rule.pattern.search(text)
-        if match is None:
-            continue
-        groups = match.groupdict()
-        ranks = parse_ranks(groups["ranks"]) if groups.get("ranks") else ()
-        if not ranks and line.rank is not None:
-            ranks = (line.rank,)
-        node = groups.get("node") or groups.get("node2") or line.node
-        local = re.search(r"local_rank: (\d+)", text)
-        return LogFact(
-            rule.kind,
-            rule.tier,
-            line,
-            text.strip()[:_TEXT_CHARS_MAX],
-            ranks,
-            node,
-            groups.get("peer"),
-            local_rank=int(local[1]) if local else None,
-        )
-    return None
+        if match := rule.pattern.search(text):
+            return rule, match
+    return None, None
 
 
 _BARE: Final = re.compile(
     r"^(?:\S+ (?:ERROR|CRITICAL)[ :\]-]{1,4})?((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt)): ?(.*)$"
 )
-
-
-def _bare_fact(line: LogLine) -> LogFact | None:
-    """Return an error that a line names; where it ends a traceback, that says more."""
-    match = _BARE.match(line.text)
-    if match is None:
-        return None
-    told = _judge_bare(match[1].rpartition(".")[2], match[2][:_TEXT_CHARS_MAX])
-    if told is None:
-        return None
-    kind, tier, print_, error = told
-    tier = FactTier.WEAK if tier < FactTier.VICTIM else tier
-    ranks = (line.rank,) if line.rank is not None else ()
-    text = error_line(error)[:_TEXT_CHARS_MAX]
-    return LogFact(kind, tier, line, text, ranks, line.node, print_=print_, error=error)
 
 
 # What differs between ranks that print one error: addresses, pointers, how long they waited.
@@ -479,19 +538,8 @@ _OWN_NUMBERS: Final = re.compile(
 )
 
 
-def _judge_bare(type_name: str, message: str) -> tuple[LogKind, FactTier, str, ErrorText] | None:
-    """Return what a line that names an error means."""
-    if type_name in _LAUNCHERS:
-        return None
-    kind, tier, print_ = _kind_of_form(type_name, _OWN_NUMBERS.sub("0", message))
-    return kind, tier, print_, ErrorText(type_name, message, f"{type_name}: {message}")
-
-
-@lru_cache(maxsize=256)
-def _kind_of_form(type_name: str, message: str) -> tuple[LogKind, FactTier, str]:
-    """Return the kind of an error by its words; thousands of ranks print the same."""
-    error = ErrorText(type_name, message, f"{type_name}: {message}")
-    return *kind_of_error(classify(error), error), fingerprint(error)
+def _bare_error(type_name: str, message: str) -> ErrorText:
+    return ErrorText(type_name, message, f"{type_name}: {message}")
 
 
 def parse_ranks(text: str) -> tuple[int, ...]:
@@ -507,8 +555,9 @@ def parse_ranks(text: str) -> tuple[int, ...]:
 
 def is_kernels_line(text: str) -> bool:
     """Return whether a line has the form of the kernel's log."""
-    is_candidate = text[:1] == "[" or _has_any(text, _KERNEL_WORDS)
-    return is_candidate and _KERNEL.search(text) is not None
+    if text[:1] == "[" and _KERNEL_STAMP.match(text):
+        return True
+    return _has_any(text, _KERNEL_WORDS) and _KERNEL.search(text) is not None
 
 
 def _kernel_fact(matcher: Matcher, line: LogLine) -> LogFact | None:
@@ -563,32 +612,89 @@ _WRAPPERS: Final = frozenset(
 )
 
 
-def _errors_alike(
-    lines: Sequence[LogLine], known: dict[tuple[str, ...], list[tuple[int, LogFact]]]
-) -> Iterator[LogFact]:
-    """Yield the errors of a stream; a rank that prints what another has printed has its errors."""
-    texts = tuple(
-        _OWN_NUMBERS.sub("0", line.text) if "rror" in line.text else line.text for line in lines
-    )
-    if texts not in known:
-        places = {id(line): place for place, line in enumerate(lines)}
-        found = [(places[id(fact.line)], fact) for fact in _errors_of(lines)]
-        if len(known) < _ALIKE_MAX:
-            known[texts] = found
-        yield from (fact for _place, fact in found)
-        return
-    for place, fact in known[texts]:
-        line = lines[place]
-        ranks = (line.rank,) if line.rank is not None else ()
-        is_line = fact.line.text.strip().startswith(fact.text[:60])
-        text = line.text.strip()[:_TEXT_CHARS_MAX] if is_line else fact.text
-        yield replace(fact, line=line, text=text, ranks=ranks, node=line.node)
-
-
+EXACT_ERRORS_MAX: Final = 128  # judged by all patterns, 1 ms each
 _ALIKE_MAX: Final = 512  # streams that differ
+# What tells the kinds of errors apart. Errors of one type with the same of these words, raised in one file, are alike.
+_KIND_WORDS: Final = re.compile(
+    r"(?i)errno \d+|nccl|hccl|cuda|hip|ecc|nvlink|nvml|driver|memory|alloc|shm|shared|connection|peer|time|socket|address|broken|pipe|reset|refused"
+    r"|checkpoint|ckpt|state_?dict|load|archive|zip|pickle|quota|space|disk|stale|input/output|read-only|denied|token|auth|\b[45]\d\d\b|http|ssl|host|name|retr"
+    r"|nan\b|inf\b|finite|size|shape|match|dtype|device|config|divisible|argument|key|module|import|worker|kill|signal|gloo|mpi|file|director|json|decod"
+    r"|pars|grad|backward|inplace|parameter|rendezvous|store|barrier|join|assert|illegal|kernel|launch|object|attribut|index|batch|sample|empty"
+)
 
 
-def _errors_of(lines: Sequence[LogLine]) -> Iterator[LogFact]:
+class _ErrorJudge:
+    """Judges the errors of a log; thousands that are alike are judged once."""
+
+    def __init__(self) -> None:
+        self._streams: dict[tuple[str, ...], list[tuple[int, LogFact]]] = {}
+        self._bare: dict[tuple[str, str], tuple[LogKind, FactTier, str]] = {}
+        self._kinds: dict[tuple[object, ...], tuple[FailureCause, LogKind, FactTier]] = {}
+        self._exact = 0
+
+    def errors_of(self, lines: Sequence[LogLine]) -> Iterator[LogFact]:
+        """Yield the errors of a stream; a rank that prints what another has printed has its errors."""
+        for line in lines:
+            if may_begin_error(line.text):
+                break
+        else:
+            return
+        texts = tuple(
+            _OWN_NUMBERS.sub("0", line.text) if "rror" in line.text else line.text
+            for line in lines
+        )
+        known = self._streams.get(texts)
+        if known is None:
+            places = {id(line): place for place, line in enumerate(lines)}
+            found = [(places[id(fact.line)], fact) for fact in _errors_of(lines, self)]
+            if len(self._streams) < _ALIKE_MAX:
+                self._streams[texts] = found
+            yield from (fact for _place, fact in found)
+            return
+        for place, fact in known:
+            line = lines[place]
+            ranks = (line.rank,) if line.rank is not None else ()
+            is_line = fact.line.text.strip().startswith(fact.text[:60])
+            text = line.text.strip()[:_TEXT_CHARS_MAX] if is_line else fact.text
+            yield replace(fact, line=line, text=text, ranks=ranks, node=line.node)
+
+    def bare_fact(self, line: LogLine) -> LogFact | None:
+        """Return the error that a line names, which says less than a traceback does."""
+        match = _BARE.match(line.text)
+        name = match[1].rpartition(".")[2] if match is not None else ""
+        if match is None or name in _LAUNCHERS:
+            return None
+        error = _bare_error(name, match[2][:_TEXT_CHARS_MAX])
+        form = name, _OWN_NUMBERS.sub("0", error.message)
+        if form not in self._bare:
+            alike = _bare_error(*form)
+            _cause, kind, tier = self.judge(alike)
+            tier = FactTier.WEAK if tier < FactTier.VICTIM else tier
+            if len(self._bare) >= _ALIKE_MAX:
+                self._bare.clear()
+            self._bare[form] = kind, tier, fingerprint(alike)
+        kind, tier, print_ = self._bare[form]
+        ranks = (line.rank,) if line.rank is not None else ()
+        text = error_line(error)[:_TEXT_CHARS_MAX]
+        return LogFact(kind, tier, line, text, ranks, line.node, print_=print_, error=error)
+
+    def judge(self, error: ErrorText) -> tuple[FailureCause, LogKind, FactTier]:
+        """Return the cause and kind of an error: of those alike after many others, those of the first."""
+        frame = error.traceback.rfind('  File "')
+        path = error.traceback[frame : frame + 400].partition('",')[0] if frame >= 0 else ""
+        words = {word.lower() for word in _KIND_WORDS.findall(error.message)}
+        form = (error.type_name, path, frozenset(words))
+        if self._exact >= EXACT_ERRORS_MAX and (known := self._kinds.get(form)):
+            return known
+        self._exact += 1
+        cause = classify(error)
+        judged = cause, *kind_of_error(cause, error)
+        if len(self._kinds) < _ALIKE_MAX:
+            self._kinds.setdefault(form, judged)
+        return judged
+
+
+def _errors_of(lines: Sequence[LogLine], judge: _ErrorJudge) -> Iterator[LogFact]:
     """Yield the errors that one stream of lines prints."""
     spread: list[LogLine | None] = []
     texts: list[str] = []
@@ -603,7 +709,7 @@ def _errors_of(lines: Sequence[LogLine]) -> Iterator[LogFact]:
         last = line
     for printed in find_errors(texts):
         stated = _line_of(printed, spread)
-        if stated is not None and (fact := error_fact(printed, stated)):
+        if stated is not None and (fact := _error_fact(printed, stated, judge)):
             head = spread[printed.start - 1] if printed.start else None
             is_aside = head is not None and _ASIDE.match(head.text) is not None
             yield replace(fact, is_aside=True) if is_aside else fact
@@ -620,16 +726,14 @@ def _line_of(printed: PrintedError, spread: Sequence[LogLine | None]) -> LogLine
     return next(stated, None) or next((line for line in part if line is not None), None)
 
 
-def error_fact(printed: PrintedError, line: LogLine) -> LogFact | None:
+def _error_fact(printed: PrintedError, line: LogLine, judge: _ErrorJudge) -> LogFact | None:
     """Return what an error that a rank printed means, or None for a launcher's summary."""
     error = printed.error
-    cause = classify(error)
+    cause, kind, tier = judge.judge(error)
     if error.type_name in _LAUNCHERS and cause is not FailureCause.KILLED:
         if error.type_name != "CalledProcessError":
             return None
         kind, tier = LogKind.EXIT_CODE, FactTier.WEAK
-    else:
-        kind, tier = kind_of_error(cause, error)
     if error.type_name in _WRAPPERS and kind is LogKind.EXCEPTION:
         tier = FactTier.WEAK
     if printed.is_weak and tier in (FactTier.OWN, FactTier.END):

@@ -125,6 +125,7 @@ _HEAD_RANK: Final = re.compile(
 )
 _TASK_HEAD: Final = re.compile(rb" {0,6}(\d{1,6}): ")
 _EMPTY, _KEEP, _STEP, _FRAME, _ERROR, _HANG, _BOX, _STRONG = 0, 1, 2, 4, 8, 16, 32, 64
+_TAILS: Final = _FRAME | _ERROR | _BOX
 # A needle's longest word, by which it is sought first: a text has few different words.
 _SOUGHT: Final = tuple(
     (max(needle.split(), key=len), needle, flag)
@@ -142,9 +143,11 @@ class LineSieve:
 
     def __init__(self, kept_max: int) -> None:
         self._known: dict[bytes, int] = {}
-        self._seen: Counter[bytes] = Counter()
+        self._seen: dict[bytes, int] = {}
         self._kept: list[tuple[int, bytes]] = []
-        self._newest: deque[tuple[int, bytes]] = deque(maxlen=NEWEST_LINES)
+        # Batches with the number of their first line, and the places of their lines.
+        self._newest: deque[tuple[int, list[bytes], list[int]]] = deque()
+        self._newest_count = 0
         self._newest_weak: deque[tuple[int, bytes]] = deque(maxlen=NEWEST_WEAK_LINES)
         self._weak_lines = 0
         self._heads: set[bytes] = set()
@@ -168,9 +171,17 @@ class LineSieve:
 
     def kept(self) -> list[tuple[int, bytes]]:
         """Return the kept lines with their numbers, in order."""
-        return sorted({*self._kept, *self._newest, *self._newest_weak})
+        kept = dict(self._kept)
+        left = NEWEST_LINES
+        for start, batch, places in reversed(self._newest):
+            kept |= {start + place: batch[place] for place in places[-left:]}
+            left -= len(places)
+            if left <= 0:
+                break
+        kept |= dict(self._newest_weak)
+        return sorted(kept.items())
 
-    def _feed_batch(self, batch: list[bytes]) -> None:  # noqa: PLR0912 - a call a line would double its cost
+    def _feed_batch(self, batch: list[bytes]) -> None:
         if len(self.head) < 400:
             self.head += batch[:400]
         blob = b"\n".join(batch)
@@ -192,8 +203,15 @@ class LineSieve:
             self._see(head)
         start = self.count + 1
         self.count += len(batch)
-        tail = self._tail
-        for place, flags in enumerate([known[form] for form in forms]):
+        self._keep(batch, forms, [known[form] for form in forms], start)
+
+    def _keep(self, batch: list[bytes], forms: list[bytes], flags_of: list[int], start: int) -> None:  # noqa: PLR0912 - a call a line would double its cost
+        """Keep what may say something: the first lines of a form, and the newest of all."""
+        tail, seen, kept, kept_max = self._tail, self._seen, self._kept, self._kept_max
+        newest: list[int] = []
+        if len(seen) > FORMS_MAX:
+            seen.clear()
+        for place, flags in enumerate(flags_of):
             if not flags and not tail:
                 continue
             if flags & _STEP:
@@ -202,16 +220,41 @@ class LineSieve:
                     self.first_progress = start + place
                 if flags == _STEP:
                     continue
-            tail = max(tail - 1, 0)
-            if flags & _BOX:
-                tail = _BOX_TAIL
-            elif flags & _FRAME:
-                tail = max(tail, _FRAME_TAIL)
-            elif flags & _ERROR:
-                tail = max(tail, _ERROR_TAIL)
-            self._tail = tail
-            self._keep(forms[place], start + place, batch[place], flags)
+            if tail:
+                tail -= 1
+            if flags & _TAILS:
+                if flags & _BOX:
+                    tail = _BOX_TAIL
+                elif flags & _FRAME:
+                    tail = max(tail, _FRAME_TAIL)
+                else:
+                    tail = max(tail, _ERROR_TAIL)
+            if flags & _HANG and self._hang_lines < HANG_LINES_MAX:
+                self._hang_lines += 1
+                kept.append((start + place, batch[place]))
+                continue
+            form = forms[place]
+            count = seen.get(form, 0) + 1
+            seen[form] = count
+            is_early = count <= FORM_LINES_MAX and len(kept) < kept_max
+            if flags & _STRONG or tail:
+                if is_early:
+                    kept.append((start + place, batch[place]))
+                else:
+                    newest.append(place)
+                continue
+            self._weak_lines += 1
+            if is_early and self._weak_lines <= WEAK_LINES_MAX:
+                kept.append((start + place, batch[place]))
+            else:
+                self._newest_weak.append((start + place, batch[place]))
+                newest.append(place)
         self._tail = tail
+        if newest:
+            self._newest.append((start, batch, newest))
+            self._newest_count += len(newest)
+            while self._newest_count - len(self._newest[0][2]) >= NEWEST_LINES:
+                self._newest_count -= len(self._newest.popleft()[2])
 
     def _see(self, head: bytes) -> None:
         """Record the rank that begins a line, whatever the line says."""
@@ -222,28 +265,6 @@ class LineSieve:
             elif match := _TASK_HEAD.match(head):
                 self.tasks.add(int(match[1]))
                 self._heads.add(head)
-
-    def _keep(self, form: bytes, number: int, line: bytes, flags: int) -> None:
-        if flags & _HANG and self._hang_lines < HANG_LINES_MAX:
-            self._hang_lines += 1
-            self._kept.append((number, line))
-            return
-        self._seen[form] += 1
-        if len(self._seen) > FORMS_MAX:
-            self._seen.clear()
-        is_strong = flags & _STRONG or self._tail
-        self._weak_lines += not is_strong
-        if (
-            self._seen[form] <= FORM_LINES_MAX
-            and len(self._kept) < self._kept_max
-            and (is_strong or self._weak_lines <= WEAK_LINES_MAX)
-        ):
-            self._kept.append((number, line))
-        elif is_strong:
-            self._newest.append((number, line))
-        else:
-            self._newest_weak.append((number, line))
-            self._newest.append((number, line))
 
     def _learn(self, unknown: set[bytes], examples: dict[bytes, bytes]) -> None:
         forms = list(unknown)

@@ -147,9 +147,13 @@ def judge_watchdogs(
     world = _world(job, reporters)
     silent = sorted(set(range(world)) - reporters)
     telling = set(silent) if _is_telling(silent, world, job) else _gaps(groups, reporters)
-    dumps = {rank: _dump(rank, standings, groups) for rank in sorted(reporters)}
+    own: dict[int, list[Group]] = defaultdict(list)
+    for group in groups.values():
+        for rank in group.ranks:
+            own[rank].append(group)
+    dumps = {rank: _dump(rank, standings, tuple(own[rank])) for rank in sorted(reporters)}
     for rank in telling & job.ranks:  # it lives, and has nothing outstanding
-        dumps[rank] = _dump(rank, {}, groups)
+        dumps[rank] = _dump(rank, {}, tuple(own[rank]))
     unread = frozenset(set(silent) - telling)
     diagnosis = diagnose_hang(view_job(dumps, unread))
     return _of_diagnosis(diagnosis, standings, lines, frozenset(reporters))
@@ -457,14 +461,15 @@ def _between(members: dict[int, _Standing]) -> set[int]:
 
 
 def _dump(
-    rank: int, standings: dict[str, dict[int, _Standing]], groups: dict[str, Group]
+    rank: int, standings: dict[str, dict[int, _Standing]], own: tuple[Group, ...]
 ) -> FlightDump:
     """Return what one rank's lines say, in the form of a flight recorder's dump."""
     statuses: list[GroupStatus] = []
     operations: list[Operation] = []
+    judged = {group.name for group in own}
     for name, members in standings.items():
         item = members.get(rank)
-        if item is None or name not in groups:
+        if item is None or name not in judged:
             continue
         numbers = [number for number, *_rest in item.pending]
         first = min(numbers, default=None)
@@ -476,7 +481,6 @@ def _dump(
         told = next((row for row in item.pending if row[0] == first and row[1]), None)
         if first is not None and told is not None and first == (completed or 0) + 1:
             operations.append(_operation(name, first, told, item.line.number))
-    own = tuple(group for group in groups.values() if rank in group.ranks)
     return FlightDump("2.0", "", own, tuple(statuses), tuple(operations), None, ())
 
 
