@@ -614,13 +614,18 @@ _WRAPPERS: Final = frozenset(
 
 EXACT_ERRORS_MAX: Final = 128  # judged by all patterns, 1 ms each
 _ALIKE_MAX: Final = 512  # streams that differ
-# What tells the kinds of errors apart. Errors of one type with the same of these words, raised in one file, are alike.
-_KIND_WORDS: Final = re.compile(
-    r"(?i)errno \d+|nccl|hccl|cuda|hip|ecc|nvlink|nvml|driver|memory|alloc|shm|shared|connection|peer|time|socket|address|broken|pipe|reset|refused"
-    r"|checkpoint|ckpt|state_?dict|load|archive|zip|pickle|quota|space|disk|stale|input/output|read-only|denied|token|auth|\b[45]\d\d\b|http|ssl|host|name|retr"
-    r"|nan\b|inf\b|finite|size|shape|match|dtype|device|config|divisible|argument|key|module|import|worker|kill|signal|gloo|mpi|file|director|json|decod"
-    r"|pars|grad|backward|inplace|parameter|rendezvous|store|barrier|join|assert|illegal|kernel|launch|object|attribut|index|batch|sample|empty"
-)
+# What tells the kinds of errors apart, in the message and in the frame that raised it. Errors of one type with the same
+# of these words are alike.
+_KIND_WORDS: Final = (
+    *("nccl", "hccl", "cuda", "hip", "ecc", "nvlink", "nvml", "driver", "memory", "alloc", "shm", "shared", "connection", "peer", "time"),
+    *("socket", "address", "broken", "pipe", "reset", "refused", "checkpoint", "ckpt", "state", "snapshot", "load", "restor", "resum", "archive"),
+    *("zip", "pickle", "quota", "space", "disk", "stale", "input/output", "read-only", "denied", "token", "auth", "http", "ssl", "host", "name"),
+    *("retr", "nan", "inf", "finite", "size", "shape", "match", "dtype", "device", "config", "divisible", "argument", "key", "module", "import"),
+    *("worker", "kill", "signal", "gloo", "mpi", "file", "director", "json", "decod", "pars", "grad", "backward", "inplace", "param", "rendezvous"),
+    *("store", "barrier", "join", "assert", "illegal", "kernel", "launch", "object", "attribut", "index", "batch", "sample", "empty", "data"),
+    *("site-packages", "lib/python", "save", "forward", "none"),
+)  # fmt: skip
+_CODES: Final = re.compile(r"errno \d+|\b[45]\d\d\b")
 
 
 class _ErrorJudge:
@@ -681,9 +686,10 @@ class _ErrorJudge:
     def judge(self, error: ErrorText) -> tuple[FailureCause, LogKind, FactTier]:
         """Return the cause and kind of an error: of those alike after many others, those of the first."""
         frame = error.traceback.rfind('  File "')
-        path = error.traceback[frame : frame + 400].partition('",')[0] if frame >= 0 else ""
-        words = {word.lower() for word in _KIND_WORDS.findall(error.message)}
-        form = (error.type_name, path, frozenset(words))
+        raised = error.traceback[frame : frame + _TEXT_CHARS_MAX] if frame >= 0 else ""
+        text = f"{error.message}\n{raised}".lower()
+        words = tuple(word for word in _KIND_WORDS if word in text)
+        form = (error.type_name, words, tuple(_CODES.findall(text)))
         if self._exact >= EXACT_ERRORS_MAX and (known := self._kinds.get(form)):
             return known
         self._exact += 1

@@ -5,6 +5,7 @@ in which words programs report one. `STOP` is decided only where the same start 
 machine; the last column of the table says when that is. `docs/reference/log-classes.md` is made from it.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, IntEnum
@@ -232,3 +233,12 @@ KINDS: Final[Mapping[LogKind, KindRow]] = {
 }  # fmt: skip
 """The one table of kinds."""
 assert set(KINDS) == set(LogKind), "each kind has a row"
+_FITS_RESTART: Final = re.compile(r"^(?:restart|start again|ask)\b|\bthen restart$")
+
+
+def next_step(kind: LogKind, decision: LogDecision) -> str:
+    """Return what a person does next. What repairs the cause comes first where a restart would fail again, else second."""
+    text = KINDS[kind].next_step
+    if decision is not LogDecision.RESTART or _FITS_RESTART.search(text):
+        return text
+    return f"restart; if it comes again, {text}"

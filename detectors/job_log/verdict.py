@@ -18,7 +18,7 @@ from detectors.failed.said_error import FailureCause
 from detectors.finding import Blame
 from detectors.job_log.decision import decide
 from detectors.job_log.facts import LogFact, LogFacts, is_kernels_line, read_facts
-from detectors.job_log.kinds import KINDS, FactTier, LogClass, LogDecision, LogKind
+from detectors.job_log.kinds import KINDS, FactTier, LogClass, LogDecision, LogKind, next_step
 from detectors.job_log.lines import LogLine, LogSource, SourceLines, read_sources
 from detectors.job_log.watchdog import LogHang, judge_watchdogs
 from detectors.wording import ranks_in_words
@@ -322,7 +322,6 @@ def _is_before(earlier: LogFact, later: LogFact) -> bool:
 
 
 def _of_cause(cause: LogFact, read: Sequence[SourceLines], job: LogFacts) -> LogVerdict:
-    row = KINDS[cause.kind]
     alike = [cause] if _is_root(cause) else _alike(cause, job)
     ranks = tuple(sorted({rank for fact in alike for rank in fact.ranks}))
     if not ranks:
@@ -361,7 +360,7 @@ def _of_cause(cause: LogFact, read: Sequence[SourceLines], job: LogFacts) -> Log
         victims=() if is_every else victims,
         reason=_reason(cause, named, named_nodes, is_every=is_every),
         decision_reason=why,
-        next_step=row.next_step,
+        next_step=next_step(cause.kind, decision),
     )
 
 
@@ -603,7 +602,7 @@ def _of_hang(
         victims=tuple(sorted(hurt - set(ranks))),
         reason=f"the job hung: {hang.reason}",
         decision_reason="a hang seldom comes again at the same place; the number of tries is the policy's",
-        next_step=row.next_step,
+        next_step=next_step(kind, LogDecision.RESTART),
     )
 
 

@@ -224,7 +224,7 @@ def _of_diagnosis(
     reason = diagnosis.reason.replace("the dumps don't show", "the log doesn't show")
     reason = reason.partition(" (TORCH_NCCL_ENABLE_TIMING")[0].replace(
         "wrote a dump", "wrote a line"
-    )
+    ).replace("wrote no dump", "wrote no line")
     own = [
         item.line
         for members in standings.values()

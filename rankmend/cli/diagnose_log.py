@@ -3,6 +3,7 @@
 Exit codes: 0 restart, 3 stop, 4 unknown; 2 the input can't be read, 64 it is no log of a training job.
 """
 
+import gc
 import gzip
 import os
 import sys
@@ -67,6 +68,7 @@ def log(files: tuple[Path, ...], second_opinion: str | None, as_json: bool) -> N
         words = words_of(second_opinion) if second_opinion is not None else None
     except ConfigError as error:
         fail(str(error), UNREADABLE)
+    gc.disable()  # the facts of 16,384 ranks are walked through again and again, and none of them is a circle
     problems: list[str] = []
     sources = [_source(path, name, problems) for path, name in _find_files(files)]
     verdict = diagnose_log(sources)

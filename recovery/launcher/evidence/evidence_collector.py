@@ -76,6 +76,7 @@ class EvidenceCollector:
         self._key: tuple[str, int] | None = None
         self._until_s = 0.0
         self._finished: Collected | None = None
+        self._is_saved = False  # the ranks may be stopped
         self._reports_left = 0  # reports that still carry the ranks' answers
 
     def start(
@@ -100,7 +101,7 @@ class EvidenceCollector:
         if self._thread is not None and self._thread.is_alive():
             log.warning("no evidence is collected: an earlier collection is still stuck")
             return
-        self._finished = None
+        self._finished, self._is_saved = None, False
         self._reports_left = REPORTS_WITH_RANKS
         collection = _Collection(self, incident_id, attempt, ranks, within_s)
         self._thread = threading.Thread(
@@ -110,15 +111,19 @@ class EvidenceCollector:
 
     def _run(self, collection: "_Collection", wake: Callable[[], None]) -> None:
         try:
-            self._finished = collection.run()
+            collected = collection.run()
+            self._is_saved = True  # nobody waits for what their output says: it only goes into the report
+            wake()
+            output_says = collection.judge_output()
+            self._finished = replace(collected, output_says=output_says)
         except Exception:
             log.exception("the evidence could not be collected")
         wake()
 
     def wait_s(self, now_s: float) -> float:
-        """Return how long to keep the ranks alive; 0 once everything is collected or the time is over."""
+        """Return how long to keep the ranks alive; 0 once everything is saved or the time is over."""
         is_running = self._thread is not None and self._thread.is_alive()
-        return max(0.0, self._until_s - now_s) if is_running and self._finished is None else 0.0
+        return max(0.0, self._until_s - now_s) if is_running and not self._is_saved else 0.0
 
     def take_report(self) -> Collected | None:
         """Return the newest collection's part of the next report.
@@ -171,6 +176,7 @@ class _Collection:
         dumps = {one.rank: one.recorder.dump if one.recorder else None for one in ranks}
         self._dumps = {} if within_s else _open_all(dumps)
         self._notes: list[str] = []
+        self._lines: dict[int, tuple[tuple[str, ...], tuple[str, ...]]] = {}
         self._stop = threading.Event()  # never set: used for pauses without a clock
 
     def run(self) -> Collected:
@@ -186,6 +192,7 @@ class _Collection:
         states = self._describe_processes() if self._within_s else {}
         asked, dumping = self._ask() if self._within_s else (set(), set())
         lines = {one.rank: self._owner.lines_of(one.rank) for one in self._ranks}
+        self._lines = lines
         kernel, findings = self._read_surroundings()
         self._wait_for_answers(asked, dumping, stamps)
         return self._write_down(states, lines, kernel, findings, stamps)
@@ -289,7 +296,6 @@ class _Collection:
             folder.write("kernel.log", kernel.encode())
         if findings:
             folder.write("agent-findings.json", findings)
-        output_says = self._judge_output(lines)
         notes = (*self._notes, *folder.notes)
         if notes:
             folder.write("notes.txt", "\n".join((*notes, "")).encode())
@@ -302,11 +308,11 @@ class _Collection:
             took_s=self._owner.clock.now_s() - self._started_s,
             notes=notes[:NOTES_MAX],
             ranks=self._bounded(told),
-            output_says=output_says,
         )
 
-    def _judge_output(self, lines: Mapping[int, tuple[tuple[str, ...], tuple[str, ...]]]) -> str:
+    def judge_output(self) -> str:
         """Return what the ranks' output says, where no rank's own error is known."""
+        lines = self._lines
         if not lines or any(one.has_error for one in self._ranks):
             return ""
         from recovery.launcher.evidence.output_verdict import (  # noqa: PLC0415 - its patterns cost 30 ms, and most launchers need none

@@ -1,9 +1,11 @@
 """What a job's log says, by rule: which fact is the cause, whom it names, restart or stop."""
 
+import re
+
 import pytest
 
 from detectors.finding import Blame
-from detectors.job_log.kinds import LogClass, LogDecision, LogKind
+from detectors.job_log.kinds import KINDS, LogClass, LogDecision, LogKind, StopRule, next_step
 from detectors.job_log.lines import LogSource
 from detectors.job_log.verdict import LogVerdict, diagnose_log
 
@@ -390,3 +392,25 @@ def test_one_rank_without_device_memory_whose_peers_wait_is_started_again() -> N
     )
 
     assert (verdict.culprit_ranks, verdict.decision) == ((3,), LogDecision.RESTART)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in LogKind if kind is not LogKind.NO_FAILURE])
+def test_the_next_step_fits_the_decision(kind: LogKind) -> None:
+    restart = next_step(kind, LogDecision.RESTART)
+
+    assert re.match(r"(?:restart|start again|ask)\b", restart) or restart.endswith("then restart")
+    if KINDS[kind].stop is not StopRule.NEVER:
+        assert "restart" not in next_step(kind, LogDecision.STOP)
+
+
+def test_a_none_of_one_rank_asks_for_a_restart_before_a_correction() -> None:
+    verdict = diagnose(
+        "[rank1]: Traceback (most recent call last):",
+        '[rank1]:   File "/home/user/train.py", line 9, in train_step',
+        "[rank1]:     loss = batch['x'].sum()",
+        "[rank1]: TypeError: 'NoneType' object is not subscriptable",
+        "[rank0]: RuntimeError: Connection closed by peer [10.0.0.7]:51234",
+    )
+
+    assert verdict.decision is LogDecision.RESTART
+    assert verdict.next_step == "restart; if it comes again, correct the line that the error names"

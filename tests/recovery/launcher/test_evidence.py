@@ -144,6 +144,28 @@ def test_the_output_of_a_rank_without_an_error_of_its_own_says_what_happened(
     assert "class device; blamed: rank" in said
 
 
+def test_ranks_are_not_kept_alive_while_their_output_is_judged(tmp_path: Path) -> None:
+    clock = SystemClock()
+    collector = EvidenceCollector(
+        tmp_path / "job" / "incidents", clock, lambda _rank: ((), FORTRAN)
+    )
+    waits_s: list[float] = []
+    reports: list[bool] = []
+    woken = threading.Event()
+
+    def wake() -> None:
+        waits_s.append(collector.wait_s(clock.now_s()))
+        reports.append(collector.take_report() is not None)
+        woken.set()
+
+    collector.start("job-1", 1, [RankSource(3, 0, None, None)], DEADLINE_S, wake)
+    assert woken.wait(DEADLINE_S)
+    collector.close(DEADLINE_S)
+
+    assert waits_s == [0.0, 0.0]
+    assert reports == [False, True]
+
+
 def test_the_output_is_not_judged_where_the_ranks_error_is_known(tmp_path: Path) -> None:
     assert _collect(tmp_path, RankSource(3, 0, None, None, has_error=True), FORTRAN) == ""
 
