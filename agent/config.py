@@ -96,6 +96,7 @@ class WatchSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """Who judges the jobs of other launchers. docs/use/watch.md"""
 
     controller: str | None = None  # URL; with the certificate of [alerts]. None: nobody is told
+    logs: tuple[str, ...] = ()  # patterns of the log files of a job: `agent.watch.job_logs`
 
 
 class EndpointTls(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -184,6 +185,10 @@ def check(config: AgentConfig) -> None:
             raise ConfigError(
                 "watch.controller is set, but watched_jobs is false, so nothing would be reported"
             )
+    if config.watch.logs:
+        from agent.watch.job_logs import parse_patterns  # noqa: PLC0415 - memory
+
+        parse_patterns(config.watch.logs)
     _check_collectors(config)
     intervals_s = dict(config.intervals_s)
     if config.interval_s is not None:

@@ -32,6 +32,7 @@ FRAMES_MAX: Final = 32  # Python calls of one main thread
 KERNEL_LINES_MAX: Final = 4
 NOTES_MAX: Final = 4
 RAS_LINES_MAX: Final = 8
+LOG_LINES_MAX: Final = 4
 DUMP_BYTES_MAX: Final = (
     64 << 10
 )  # the part of a flight-recorder dump that a verdict needs: 12 kB, and its groups
@@ -83,6 +84,8 @@ class ReportedEvidence(Struct, frozen=True, kw_only=True, omit_defaults=True):
     # What NCCL's RAS says of ranks on this node, and of those that do not answer it.
     ras: Annotated[tuple[Text, ...], Meta(max_length=RAS_LINES_MAX)] = ()
     notes: Annotated[tuple[Text, ...], Meta(max_length=NOTES_MAX)] = ()  # what is missing, and why
+    # What the job's log files say, of the first rank of a node: the verdict, and lines that show it.
+    log: Annotated[tuple[Text, ...], Meta(max_length=LOG_LINES_MAX)] = ()
 
 
 class ReportedWork(Struct, frozen=True, array_like=True):

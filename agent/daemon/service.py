@@ -149,6 +149,7 @@ def _watch_senders(config: AgentConfig, agent: NodeAgent, clock: Clock) -> "list
     """Return what tells a controller of the jobs of other launchers, if one is named."""
     if config.watch.controller is None:
         return []
+    from agent.watch.job_logs import JobLogs, parse_patterns  # noqa: PLC0415 - memory
     from agent.watch.present_jobs import FILE_NAME, PresentJobsFile  # noqa: PLC0415 - memory
     from agent.watch.sender import WatchSender  # noqa: PLC0415 - memory
 
@@ -163,5 +164,6 @@ def _watch_senders(config: AgentConfig, agent: NodeAgent, clock: Clock) -> "list
         Path(config.procfs),
         owners=agent.table.owners,
         kept=None if folder is None else PresentJobsFile(Path(folder) / FILE_NAME),
+        logs=JobLogs(parse_patterns(config.watch.logs)) if config.watch.logs else None,
     )
     return [sender]

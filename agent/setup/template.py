@@ -217,6 +217,9 @@ _TEXT: Final = """\
 # The controller to which this node reports its watched jobs: http or https. It is shown the certificate of
 # [alerts]. Default: nobody is told.
 #controller = "https://controller.example:9477"
+# Log files of a watched job, as patterns: of a job that hangs, the ends of those that its user owns are judged, and the verdict
+# stands beside the controller's (docs/use/watch.md#log-files). Default: none are read.
+#logs = ["/work/{user}/logs/slurm-{slurm_job}*.out"]
 
 # This node's BMC by network: docs/reference/thermal.md. (restart)
 [redfish]

@@ -21,6 +21,8 @@ from typing import Annotated, Final
 import msgspec
 
 from agent.ranks.table import RankSample
+from agent.ranks.watched import WatchedJob
+from agent.watch.job_logs import JobLogs
 from agent.watch.nccl_ras import ask_ras
 from detectors.formats.flight_recorder import parse_dump
 from detectors.formats.nccl_ras import ras_evidence, read_ras
@@ -34,6 +36,7 @@ from rankmend.watched_report import (
     DUMP_BYTES_MAX,
     EVIDENCE_BYTES_MAX,
     KERNEL_LINES_MAX,
+    LOG_LINES_MAX,
     NOTES_MAX,
     RAS_LINES_MAX,
     ReportedEvidence,
@@ -94,14 +97,23 @@ class _Recorder(msgspec.Struct):
 class EvidenceGatherer:
     """For the sender's thread."""
 
-    def __init__(self, procfs_root: Path, wait: Callable[[float], object] = time.sleep) -> None:
+    def __init__(
+        self,
+        procfs_root: Path,
+        wait: Callable[[float], object] = time.sleep,
+        logs: JobLogs | None = None,
+    ) -> None:
+        """``logs``: the log files that the site names; None: it names none."""
         self._procfs_root = procfs_root
+        self._logs = logs
         self._wait = wait
         self._thread: threading.Thread | None = None
         self._asked_s: dict[str, float] = {}  # when a job was collected from
         self._found: dict[RankKey, ReportedEvidence] = {}
 
-    def start(self, ranks: Sequence[AskedRank], now_s: float) -> None:
+    def start(
+        self, ranks: Sequence[AskedRank], now_s: float, jobs: Sequence[WatchedJob] = ()
+    ) -> None:
         """Collect from these ranks, but for jobs that were collected from lately."""
         if self.is_busy:
             return
@@ -111,7 +123,7 @@ class EvidenceGatherer:
             return
         self._asked_s.update((rank.key[0], now_s) for rank in due)
         self._thread = threading.Thread(
-            target=self._run, args=(due,), name="watched evidence", daemon=True
+            target=self._run, args=(due, jobs), name="watched evidence", daemon=True
         )
         self._thread.start()
 
@@ -129,22 +141,26 @@ class EvidenceGatherer:
         for key in keys:
             self._found.pop(key, None)
 
-    def _run(self, ranks: Sequence[AskedRank]) -> None:
+    def _run(self, ranks: Sequence[AskedRank], jobs: Sequence[WatchedJob]) -> None:
         try:
             self._found = _bounded(
-                {one.key: found for one, found in self._collect(ranks) if found is not None}
+                {one.key: found for one, found in self._collect(ranks, jobs) if found is not None}
             )
         except Exception:
             log.exception("evidence of watched jobs not collected")
 
     def _collect(
-        self, ranks: Sequence[AskedRank]
+        self, ranks: Sequence[AskedRank], jobs: Sequence[WatchedJob]
     ) -> "list[tuple[AskedRank, ReportedEvidence | None]]":
         collections = [_Collection(rank, self._procfs_root) for rank in ranks]
         for one in collections:
             one.ask()
         self._wait_for(collections)
-        for of_job in _by_job(collections).values():
+        named = {str(job.job_id): job for job in jobs}
+        for job_id, of_job in _by_job(collections).items():
+            if self._logs is not None and job_id in named:
+                rank = of_job[0].rank
+                of_job[0].log = self._logs.judge(named[job_id], rank.uid)
             first = next((one for one in of_job if one.ras_port), None)
             if first is not None:
                 first.ask_ras({one.rank.key[2] for one in of_job})
@@ -174,6 +190,7 @@ class _Collection:
         self._recorder = self._read_recorder()
         self._asked_dump = False
         self._ras: tuple[str, ...] = ()
+        self.log: tuple[str, ...] = ()  # what the job's log files say
 
     @property
     def ras_port(self) -> int:
@@ -220,7 +237,7 @@ class _Collection:
     def result(self) -> ReportedEvidence | None:
         frames = main_frames(parse_stacks(self._answer.decode("utf-8", "replace")))
         dump = self._read_dump()
-        if not (frames or dump or self._kernel or self._ras or self._notes):
+        if not (frames or dump or self._kernel or self._ras or self._notes or self.log):
             return None
         return ReportedEvidence(
             frames=tuple(
@@ -231,6 +248,7 @@ class _Collection:
             dump=dump,
             ras=self._ras,
             notes=tuple(note[:_TEXT_MAX] for note in self._notes[:NOTES_MAX]),
+            log=tuple(line[:_TEXT_MAX] for line in self.log[:LOG_LINES_MAX]),
         )
 
     def _beside(self, suffix: str) -> Path:

@@ -17,6 +17,7 @@ import msgspec
 from agent.collectors.ranks import WatchedSamples
 from agent.sampling.collection import CollectorView
 from agent.watch.evidence import EvidenceGatherer, RankKey, files_of
+from agent.watch.job_logs import JobLogs
 from agent.watch.present_jobs import NO_JOBS, JobsHere, JobsOnNode, PresentJobsFile
 from agent.watch.report import make_report, places_of, told_by
 from rankmend.alerting import AlertError, Ask
@@ -51,13 +52,14 @@ class WatchSender:
         interval_s: float = REPORT_S,
         owners: Callable[[], Sequence[tuple[uuid.UUID, int]]] = tuple,
         kept: PresentJobsFile | None = None,
+        logs: JobLogs | None = None,
     ) -> None:
         """``owners``: the jobs of our own launchers on this node, with their users; ``kept``: where these are kept over a restart."""
         self._owners = owners
         self._present = JobsOnNode(kept, clock.now_s())
         self._reported_here = NO_JOBS  # as the controller has it
         self._here_at_s = -math.inf  # when it was reported last
-        self._evidence = EvidenceGatherer(procfs_root)
+        self._evidence = EvidenceGatherer(procfs_root, logs=logs)
         self._node = node
         self._url = url
         self._clock = clock
@@ -134,7 +136,7 @@ class WatchSender:
             key = str(sample.identity.job_id), sample.identity.rank
             if key[0] in wanted and key in view.files:
                 ranks.append(files_of(sample, view.files[key], now_s))
-        self._evidence.start([rank for rank in ranks if rank is not None], now_s)
+        self._evidence.start([rank for rank in ranks if rank is not None], now_s, view.jobs)
 
     def _make(
         self,

@@ -22,9 +22,11 @@ from detectors.job_log.kinds import KINDS, FactTier, LogClass, LogDecision, LogK
 from detectors.job_log.lines import LogLine, LogSource, SourceLines, read_sources
 from detectors.job_log.watchdog import LogHang, judge_watchdogs
 from detectors.wording import ranks_in_words
+from rankmend.printable import printable
 
 EVIDENCE_MAX: Final = 8
 TEXT_CHARS_MAX: Final = 300
+WORDS_CHARS_MAX: Final = 400  # in a report, a record and a line of `rankmend why`
 MARKS_MIN: Final = 1  # forms that only a job's log has
 _NODES_MAX: Final = 8
 
@@ -77,6 +79,15 @@ def log_page(verdict: LogVerdict, unread: Sequence[str]) -> dict[str, object]:
         "is_training_log": verdict.is_training_log,
         "unread": list(unread),
     }
+
+
+def in_words(verdict: LogVerdict) -> str:
+    """Return a verdict in one bounded line."""
+    text = (
+        f"{verdict.decision.value}: {verdict.reason} (class {verdict.error_class.value}; "
+        f"blamed: {verdict.blame.value}; confidence {verdict.confidence:.2f})"
+    )
+    return printable(text)[:WORDS_CHARS_MAX]
 
 
 # --- the entry ------------------------------------------------------------------------------------

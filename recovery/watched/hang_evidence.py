@@ -17,7 +17,7 @@ from detectors.hang.evidence import judge_evidence
 from detectors.hang.flight_dump import FlightDump
 from detectors.hang.python_stack import Frame
 from rankmend.printable import printable
-from rankmend.watched_report import RAS_LINES_MAX, ReportedEvidence
+from rankmend.watched_report import LOG_LINES_MAX, RAS_LINES_MAX, ReportedEvidence
 
 ASKED_MAX: Final = 24  # reports: two minutes
 SHOWN_MAX: Final = 4  # ranks whose stacks are shown beside those that are blamed
@@ -37,6 +37,7 @@ class Seen:
     notes: tuple[str, ...]
     dump: FlightDump | None
     ras: tuple[str, ...] = ()
+    log: tuple[str, ...] = ()
 
 
 def parse(told: ReportedEvidence) -> Seen:
@@ -49,8 +50,10 @@ def parse(told: ReportedEvidence) -> Seen:
     except (msgspec.MsgspecError, RecursionError):
         notes.append("its flight-recorder dump can't be read")
     frames = (Frame(printable(one.file), one.line, printable(one.function)) for one in told.frames)
-    kernel, ras = (tuple(map(printable, lines)) for lines in (told.kernel, told.ras))
-    return Seen(tuple(frames), kernel, tuple(notes), dump, ras)
+    kernel, ras, log_lines = (
+        tuple(map(printable, lines)) for lines in (told.kernel, told.ras, told.log)
+    )
+    return Seen(tuple(frames), kernel, tuple(notes), dump, ras, log_lines)
 
 
 class HangEvidence:
@@ -105,6 +108,8 @@ class HangEvidence:
         # Each node tells of the ranks that are missing.
         told = dict.fromkeys(line for _rank, one in sorted(self._ranks.items()) for line in one.ras)
         yield from (Evidence("NCCL RAS", line) for line in list(told)[:RAS_LINES_MAX])
+        told = dict.fromkeys(line for _rank, one in sorted(self._ranks.items()) for line in one.log)
+        yield from (Evidence("log files", line) for line in list(told)[:LOG_LINES_MAX])
         for rank in (*first, *others):
             seen = self._ranks[rank]
             if seen.frames:

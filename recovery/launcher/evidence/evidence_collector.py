@@ -315,8 +315,8 @@ class _Collection:
         lines = self._lines
         if not lines or any(one.has_error for one in self._ranks):
             return ""
+        from detectors.job_log.verdict import in_words  # noqa: PLC0415
         from recovery.launcher.evidence.output_verdict import (  # noqa: PLC0415 - its patterns cost 30 ms, and most launchers need none
-            in_words,
             judge_output,
         )
 

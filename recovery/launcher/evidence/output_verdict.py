@@ -12,7 +12,6 @@ from typing import Final
 from detectors.job_log.kinds import LogClass
 from detectors.job_log.lines import LogSource
 from detectors.job_log.verdict import LogVerdict, diagnose_log
-from rankmend.printable import printable
 from recovery.launcher.ranks.rank_logs import kept_by, read_tail
 
 TAIL_BYTES_MAX: Final = 65_536  # of a file: 600 lines, of which a traceback takes 60
@@ -20,7 +19,6 @@ TAIL_BYTES_MIN: Final = 8_192  # a traceback's
 # Of one node. Lines of errors alone cost up to 0.4 s of CPU, beside the launcher's loop.
 OUTPUT_BYTES_MAX: Final = 1 << 20
 FILES_MAX: Final = OUTPUT_BYTES_MAX // TAIL_BYTES_MIN  # standard output and error of 64 ranks
-SAYS_CHARS_MAX: Final = 400  # in a report, a record and a line of `rankmend why`
 
 Lines = Mapping[int, tuple[Sequence[str], Sequence[str]]]  # stdout and stderr of each rank
 
@@ -68,15 +66,6 @@ def _order_of(name: str) -> tuple[int, bool]:
 
 def _name_of(rank: int, stream: str) -> str:
     return f"rank_{rank}/{stream}.log"  # by which `detectors.job_log.lines` knows the rank
-
-
-def in_words(verdict: LogVerdict) -> str:
-    """Return a verdict in one bounded line."""
-    text = (
-        f"{verdict.decision.value}: {verdict.reason} (class {verdict.error_class.value}; "
-        f"blamed: {verdict.blame.value}; confidence {verdict.confidence:.2f})"
-    )
-    return printable(text)[:SAYS_CHARS_MAX]
 
 
 def judge_saved(folder: Path, state: Path, attempt: int) -> LogVerdict | None:
