@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from agent.ranks.watched import WatchedJob
 from agent.watch.evidence import AskedRank, EvidenceGatherer
+from agent.watch.job_logs import JobLogs, parse_patterns
 from detectors.hang.flight_dump import FlightDump
 from rankmend.hook import layout
 from rankmend.watched_report import ReportedEvidence
@@ -211,3 +214,21 @@ def test_dump_that_is_a_device_is_not_opened(rank: Rank) -> None:
 
     assert told is not None
     assert told.dump == ""
+
+
+def test_the_log_files_that_the_site_names_are_judged_with_the_rank(
+    rank: Rank, tmp_path: Path
+) -> None:
+    (tmp_path / "slurm-41.out").write_text("srun: error: n1: task 1: Out Of Memory\n")
+    job_id = uuid.UUID("0c1d6a52-0000-4000-8000-000000000001")
+    job = WatchedJob(job_id, "pretrain", "kim", "srun", "41")
+    logs = JobLogs(parse_patterns([f"{tmp_path}/slurm-{{slurm_job}}.out"]))
+    asked = replace(rank.files, key=(str(job_id), 1, rank.process.pid))
+    gatherer = EvidenceGatherer(PROC, logs=logs)
+
+    gatherer.start([asked], 0.0, [job])
+    eventually(lambda: not gatherer.is_busy, "the end of the gathering")
+
+    told = gatherer.found()[asked.key]
+    assert told.log[0].startswith("restart: rank 1 on n1: oom killed: ")
+    assert told.log[1] == "slurm-41.out:1: srun: error: n1: task 1: Out Of Memory"

@@ -324,6 +324,17 @@ def test_nodes_that_answer_nothing_are_asked_a_bounded_number_of_times() -> None
     assert cluster.wanted == {"n1": ASKED_MAX, "n2": ASKED_MAX}
 
 
+def test_what_the_jobs_log_files_say_stands_in_the_finding_once() -> None:
+    cluster = Cluster()
+    says = "restart: rank 3: gpu hardware: RuntimeError: CUDA error: uncorrectable ECC error"
+    for rank in range(4):
+        cluster.evidence[rank] = ReportedEvidence(frames=(REDUCE,), log=(says,))
+    stand_still(cluster)
+
+    (finding,) = cluster.job.verdict.findings
+    assert [one.text for one in finding.evidence if one.source == "log files"] == [says]
+
+
 def test_job_that_trains_is_asked_for_nothing_and_believed_nothing() -> None:
     cluster = Cluster()
     cluster.evidence[0] = ReportedEvidence(frames=(LOAD,))
