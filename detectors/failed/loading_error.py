@@ -189,6 +189,10 @@ _SERVICES: Final = re.compile(
 _TORCH_READER: Final = re.compile(
     r"(?:^|/)(?:torch/serialization|torch/_weights_only_unpickler|torch/_utils|safetensors/\w+)\.py$"
 )
+# PyTorch's distributed checkpoints: whatever these raise is said of what they read.
+_DISTRIBUTED_LOADER: Final = re.compile(
+    r"(?:^|/)torch/distributed/checkpoint/(?:state_dict_loader|optimizer|_state_dict_utils|planner_helpers)\.py$"
+)
 _READER: Final = re.compile(
     r"(?:^|/)(?:numpy/(?:lib|core|_core)/[\w/]+|zipfile(?:/__init__)?|pickle|tarfile|gzip|lzma|bz2|joblib/[\w/]+|cloudpickle/[\w/]+|h5py/[\w/]+|dill/[\w/]+|fsspec/[\w/]+)\.py$"
 )
@@ -293,6 +297,8 @@ def _judge_frames(frames: Sequence[ErrorFrame], statement: str) -> LoadingVerdic
         if _READER.search(frame.path):
             has_read_file = True
             continue
+        if _DISTRIBUTED_LOADER.search(frame.path) and not _SAVES.search(frame.function):
+            return LoadingVerdict.LOADING
         if _is_neutral(frame):
             continue
         if is_import and not has_read_archive:

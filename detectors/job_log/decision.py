@@ -115,6 +115,8 @@ def decide(  # noqa: PLR0911, PLR0912 - one return for each reason
         return restart, "the error may depend on the sample that was read"
     if cause.kind is LogKind.SHAPE_MISMATCH and "must match the size of tensor" in cause.text:
         return restart, "the last batch of an epoch may have another size"
+    if _is_mute(cause) and not _is_of_setup(cause):
+        return restart, "an assertion without words may depend on data or a state"
     if (
         cause.kind in (LogKind.VALUE_ERROR, LogKind.PROGRAM_ERROR)
         and cause.error is not None
@@ -173,6 +175,11 @@ def _is_of_setup(cause: LogFact) -> bool:
         return False
     frames = [frame for part in read_frames(cause.error.traceback) for frame in part]
     return bool(frames) and _ONCE.search(frames[0].function) is not None  # the innermost
+
+
+def _is_mute(cause: LogFact) -> bool:
+    error = cause.error
+    return error is not None and error.type_name == "AssertionError" and not error.message
 
 
 def _is_shared(cause: LogFact, alike: Sequence[LogFact], ranks: Sequence[int]) -> bool:

@@ -162,7 +162,17 @@ LINE_RULES: Final = (
     _rule("signal: 2|SIGINT", r"got signal: 2\b|Received Signals\.SIGINT death signal|Received SIGINT\b", _K.INTERRUPTED, _T.VICTIM, "torchrun"),
     _rule("Mismatched collective", r"Mismatched collective detected", _K.HANG_MISMATCH, _T.STALL, "NCCL, init.cc"),
     _rule("waiting for remainder", r"subset of ranks and are waiting for remainder of ranks", _K.HANG, _T.STALL, "Horovod, stall_inspector.cc"),
-    _rule("task:", r"/task:(?P<ranks>\d+) (?:has been set to ERROR|heartbeat timeout)", _K.HANG_GONE, _T.END, "JAX, coordination_service.cc"),
+    _rule("task:", r"/task:(?P<ranks>\d+) (?:has been set to ERROR|heartbeat timeout|unexpectedly tried to connect with a different incarnation)", _K.HANG_GONE, _T.END, "JAX, coordination_service.cc"),
+    _rule("disconnected", r"MPI communication peer process has unexpectedly disconnected", _K.PEER_LOST, _T.VICTIM, "Open MPI, btl_tcp_frag.c"),
+    _rule("shut down", r"Horovod has been shut down", _K.PEER_LOST, _T.VICTIM, "Horovod, common.h"),
+    _rule("lost communication|route a message", r"(?:ORTE|PRTE) (?:has lost communication with a remote daemon|does not know how to route a message to the specified daemon)", _K.PEER_LOST, _T.VICTIM, "Open MPI"),
+    _rule("error occurred in MPI_", r"An error occurred in MPI_Init", _K.NEVER_JOINED, _T.STALL, "Open MPI"),
+    _rule("error occurred in MPI_", r"An error occurred in MPI_\w+", _K.PEER_LOST, _T.VICTIM, "Open MPI"),
+    _rule("Process name", r"^\s*Process name: \[\[\d+,\d+\],(?P<ranks>\d+)\]", _K.EXIT_CODE, _T.WEAK, "Open MPI: the first process that exited with a code"),
+    _rule("per user-direction|Per user-direction", r"(?:a non-zero exit code|non-zero status)\.? ?.*[Pp]er user-direction", _K.EXIT_CODE, _T.WEAK, "Open MPI"),
+    _rule("worker died or was killed", r"A worker died or was killed while executing a task by an unexpected system error", _K.EXIT_CODE, _T.WEAK, "Ray, raylet"),
+    _rule("memory pressure", r"Workers? \(tasks ?/ ?actors\) killed due to memory pressure \(OOM\)|Task was killed due to the node running low on memory", _K.OOM_KILLED, _T.FACT, "Ray, memory_monitor.cc"),
+    _rule("insufficient shared memory", r"bus error encountered in worker\. This might be caused by insufficient shared memory", _K.SHARED_MEMORY, _T.OWN, "torch/csrc/DataLoader.cpp"),
     _rule("Remote daemon", r"Remote daemon: \S+ on node (?P<node>[\w.-]+)", _K.NODE_FAILED, _T.FACT, "Open MPI, ORTE"),
     _rule("no rank advances", r"rankmend: incident \S+ no rank advances; ranks? (?P<ranks>\d[\d, and-]*):", _K.HANG_HOST, _T.STALL, "rankmend run"),
     _rule("Memory access fault", r"Memory access fault by GPU node-\d+", _K.ILLEGAL_ACCESS, _T.OWN, "ROCm"),
@@ -196,6 +206,8 @@ _CANDIDATES: Final = (
     *("rror", "ill", "ail", "exit", "code", "SIG", "ignal", "CANCEL", "FAIL", "NCCL WARN", "NET/", "oom", "OOM", "atchdog", "Exit", "EXIT"),
     *("eartbeat", "reempt", "PREEMPT", "vict", "low on", "NodeLost", "NodeNot", "nan", "NaN", "NAN", "in use", "EADDR", "clients", "imed out"),
     *("imeout", "MPI_", "process", "rank ", "ranks ", "egmentation", "Bus", "Illegal", "override", "struct", "config", "DUE", "limit"),
+    *("disconnected", "shut down", "lost communication", "route a message", "error occurred in MPI_", "Process name", "er user-direction"),
+    *("died or was killed", "memory pressure", "running low on memory", "insufficient shared memory"),
     *("OwnerDied", "inite", "ismatched", "HW Exc", "UCX ", "remainder of", "/task:", "emote daemon", "no rank adv", "access fault"),
 )  # fmt: skip
 _KERNEL_WORDS: Final = ("kernel", "NVRM", "Kill", "oom-kill")
@@ -325,7 +337,7 @@ def _read_lines(  # noqa: PLR0912, PLR0915 - one branch for each form of a line
                 continue
             if match := _HYDRA_RANK.search(text):
                 hydra_rank, hydra_host = int(match[1]), match[2]
-            if "sequence" not in text and "[" not in text and "OOMKilled" not in text:
+            if "sequence" not in text and "[" not in text and "OOMKilled" not in text and "Process name" not in text:
                 continue
         if "nranks" in text and (match := _COMM.search(text)):
             if int(match[2]) >= (job.world or 0):

@@ -1,7 +1,7 @@
 """Logs of threads in public trackers, of one more round: each was labelled before the rules judged it, once.
 
-Error lines are as programs print them; paths are neutral, and frames are shortened. The rates of that first look are in
-`docs/reference/log-classes.md`'s sources of figures: `tests/detectors/job_log/test_corpus.py` holds what came after.
+Error lines are as programs print them; paths are neutral, and frames are shortened. At that first look 38 of 45 decisions were
+right (84.4 %, Wilson 71 to 92), 7 of 8 culprits, and one stop was wrong; the rules were mended at the root afterwards.
 """
 
 from collections.abc import Sequence
@@ -166,9 +166,40 @@ def _programs() -> list[JobLogCase]:
                    + trace("RuntimeError: DataLoader worker (pid 2804708) exited unexpectedly with exit code 1. Details are lost due to multiprocessing. Rerunning with num_workers=0 may give better error trace.", "/home/user/dataloader_interface.py:653:_next_batch", NEXT), "GrayboxTech/weightslab/issues/111"),
         field_case("a bus error in a loader, below detectron2", "restart", "[02/06 07:13:02 d2.engine.train_loop]: Starting training from iteration 0\nERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).\n" + trace("RuntimeError: unable to write to file </torch_230_1643210>", "/opt/conda/lib/python3.6/multiprocessing/queues.py:234:_feed", f"{SITE}/torch/multiprocessing/reductions.py:333:reduce_storage"),
                    "facebookresearch/detectron2/issues/812", error_class="host_memory", blame="memory"),
-        field_case("a loader's worker that was killed", "restart", [*steps("plain", 1, 9), Said(None, trace("RuntimeError: DataLoader worker (pid 2287) is killed by signal: Killed. ", *EPOCH, NEXT))], "open-mmlab/mmsegmentation/issues/993", error_class="host_memory", blame="memory"),
+        field_case("a segmentation job's loader worker that was killed", "restart", [*steps("plain", 1, 9), Said(None, trace("RuntimeError: DataLoader worker (pid 2287) is killed by signal: Killed. ", *EPOCH, NEXT))], "open-mmlab/mmsegmentation/issues/993", error_class="host_memory", blame="memory"),
         field_case("a compiled kernel that is None on rank 0", "restart", [Said(0, "E0410 07:53:10.590000 255947 torch/_inductor/select_algorithm.py:1905] [16/4] Exception No valid triton configs. OutOfResources: out of resource: shared memory, Required: 147456, Hardware limit: 101376.\n" + trace("AttributeError: 'NoneType' object has no attribute 'store_cubin'", *TRAIN, f"{SITE}/torch/_inductor/runtime/triton_heuristics.py:1031:save_gpu_kernel"))],
                    "pytorch/pytorch/issues/150980", also=("stop",), style=RANK),
+    ]  # fmt: skip
+
+
+def _second_look() -> list[JobLogCase]:
+    """One more look at the mended rules: again labelled first."""
+    prepare = (*HF, f"{SITE}/accelerate/accelerator.py:1292:prepare", f"{SITE}/torch/distributed/fsdp/_flat_param.py:755:_validate_tensors_to_flatten")
+    cublas = "RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx( handle, opa, opb, m, n, k, &falpha, a, CUDA_R_16F, lda, b, CUDA_R_16F, ldb, &fbeta, c, CUDA_R_16F, ldc, CUDA_R_32F, CUBLAS_GEMM_DFALT_TENSOR_OP)`"
+    received = "[W822 03:54:49.636977195 TCPStore.cpp:125] [c10d] recvValue failed on SocketImpl(fd=15, addr=[job-node-0-1.job.ns.svc.cluster.local]:60560, remote=[job-node-0-0.job.ns.svc.cluster.local]:29500): failed to recv, got 0 bytes"
+    readers = "lmdb.ReadersFullError: Caught ReadersFullError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n  File \"/home/user/dataset.py\", line 40, in __getitem__\n    txn = self.env.begin()\nlmdb.ReadersFullError: mdb_txn_begin: MDB_READERS_FULL: Environment maxreaders limit reached"
+    json = '[ERROR] 2021-12-08 12:28:26,423 error_handler: {\n  "message": {\n    "message": "RendezvousConnectionError: The connection to the C10d store has failed. See inner exception for details.",\n    "extraInfo": {\n      "py_callstack": "Traceback (most recent call last):\\n",\n      "timestamp": "1638966506"\n    }\n  }\n}'
+    paddle = "LAUNCH INFO 2022-11-21 02:35:54,384 Pod failed\nLAUNCH ERROR 2022-11-21 02:35:54,385 Container failed !!!\nContainer rank 0 status failed cmd ['/usr/bin/python3', '-u', 'tools/train.py', '--eval'] code 1 log log/workerlog.0"
+    nccl = "paddle.fluid.core_avx.EnforceNotMet: \n\n--------------------------------------------\nC++ Call Stacks (More useful to developers):\n--------------------------------------------\n0   std::string paddle::platform::GetTraceBackString<char const*>(char const*&&, char const*, int)\n\n----------------------\nError Message Summary:\n----------------------\nExternalError:  Nccl error, unhandled cuda error  at (/paddle/paddle/fluid/platform/nccl_helper.h:110)"
+    return [
+        field_case("Paddle's launcher: a container with code 1", "restart", paddle, "PaddlePaddle/PaddleDetection/issues/7380"),
+        field_case("Paddle: NCCL meets an error of CUDA", "restart", "I0905 12:50:03.092572 18840 nccl_context.cc:127] init nccl context nranks: 4 local rank: 2 gpu id: 2\n" + trace(nccl, *TRAIN), "PaddlePaddle/Paddle/issues/27081"),
+        field_case("Paddle: a reader ends its queue", "restart", "[2021/04/05 01:53:33] root INFO: reader: 86394, 64, 0.0030214786529541016\nERROR:root:DataLoader reader thread raised an exception!\n[2021/04/05 01:53:33] root INFO: (Fatal) Blocking queue is killed because the data reader raises an exception.\n  [Hint: Expected killed_ != true, but received killed_:1 == true:1.] (at /paddle/paddle/fluid/operators/reader/blocking_queue.h:158)", "PaddlePaddle/PaddleOCR/issues/2395"),
+        field_case("FSDP can't flatten frozen and trained parameters", "stop", trace("ValueError: Must flatten tensors with uniform `requires_grad` when `use_orig_params=False`", *prepare), "huggingface/peft/issues/1702", error_class="exception", blame="program"),
+        field_case("FSDP can't flatten two types, on four ranks", "stop", [Said(rank, trace("ValueError: Must flatten tensors with uniform dtype but got torch.bfloat16 and torch.float32", *prepare)) for rank in range(4)], "hiyouga/LlamaFactory/issues/7993", error_class="exception", blame="program", style=RANK),
+        field_case("FSDP can't flatten integers", "stop", trace("ValueError: Cannot flatten integer dtype tensors", *prepare), "huggingface/alignment-handbook/issues/169", error_class="exception", blame="program"),
+        field_case("a store that sends nothing", "restart", received + "\nException raised from recvBytes at /pytorch/torch/csrc/distributed/c10d/Utils.hpp:678 (most recent call first):", "kubeflow/website/issues/4186"),
+        field_case("a master's name that isn't known yet", "restart", trace("ValueError: host not found: Name or service not known", *TRAIN, f"{SITE}/torch/distributed/distributed_c10d.py:354:init_process_group", f"{SITE}/torch/distributed/rendezvous.py:143:_env_rendezvous_handler"), "kubeflow/pytorch-operator/issues/125", error_class="communication"),
+        field_case("a master that resets the connection", "restart", "Using distributed PyTorch with gloo backend\n" + trace("RuntimeError: Connection reset by peer", *TRAIN, f"{SITE}/torch/distributed/distributed_c10d.py:360:init_process_group"), "kubeflow/trainer/issues/2008", error_class="communication"),
+        field_case("a rendezvous without a connection", "restart", trace("torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the C10d store has failed. See inner exception for details.", f"{SITE}/torch/distributed/elastic/rendezvous/c10d_rendezvous_backend.py:155:_create_tcp_store"), "kubeflow/trainer/issues/1872", error_class="communication"),
+        field_case("a rendezvous without a connection, as JSON", "restart", json, "kubeflow/trainer/issues/1504", error_class="communication"),
+        field_case("cuDNN fails on a machine", "restart", trace("RuntimeError: cuDNN error: CUDNN_STATUS_EXECUTION_FAILED", *BACKWARD), "pytorch/pytorch/issues/40420"),
+        field_case("cuBLAS fails in the backward pass", "restart", trace(cublas, *BACKWARD), "clovaai/bros/issues/14"),
+        field_case("Kaldi: a launch failure", "restart", "ERROR (nnet3-train[5.4]:CopyToVec():cu-vector.cc:899) cudaError_t 4 : \"unspecified launch failure\" returned from 'cudaMemcpy(dst->Data(), this->data_, sizeof(Real) * dim_, cudaMemcpyDeviceToHost)'\n\n[ Stack-Trace: ]\n\nkaldi::MessageLogger::HandleMessage(kaldi::LogMessageEnvelope const&, char const*)", "kaldi-asr/kaldi/issues/2636"),
+        field_case("rank 37 meets a read-only database", "restart", [Said(37, trace("sqlite3.OperationalError: attempt to write a readonly database", *TRAIN, f"{SITE}/megatron/energon/cache/file_store.py:87:__init__"))], "NVIDIA/Megatron-Energon/issues/175", ranks=(37,), style=RANK),
+        field_case("LMDB finds no folder", "restart", [Said(None, trace("lmdb.Error: lmdb: No such file or directory", *TRAIN, "/home/user/dataset.py:12:__init__")), torchrun_summary(0, 1)], "rosinality/stylegan2-pytorch/issues/320"),
+        field_case("LMDB has too many readers after epochs", "restart", [*steps("plain", 1, 20), Said(None, trace(readers, *EPOCH, NEXT, f"{SITE}/torch/_utils.py:434:reraise"))], "sophos/SOREL-20M/issues/14"),
+        field_case("a data loader's state of another number of ranks", "stop", [Said(rank, trace("AssertionError: dp_degree is inconsistent before and after checkpoint, dataloader resharding is not supported yet.", *TRAIN, "/home/user/torchtitan/components/checkpoint.py:420:load", "/home/user/torchtitan/components/dataloader.py:97:load_state_dict")) for rank in range(4)], "pytorch/torchtitan/pull/816", also=("restart",), style=RANK),
     ]  # fmt: skip
 
 
@@ -178,4 +209,5 @@ TRACKERS: Sequence[JobLogCase] = (
     *_ends(),
     *_storage(),
     *_programs(),
+    *_second_look(),
 )
