@@ -97,7 +97,8 @@ class JobLogs:
         try:
             for pattern in self._patterns:
                 filled = _fill(pattern.text, job)
-                paths = islice(glob.iglob(filled), LISTED_MAX) if filled is not None else ()
+                found = () if filled is None else glob.iglob(filled)  # noqa: PTH207 - Path.glob takes no absolute pattern
+                paths = islice(found, LISTED_MAX)
                 for path in sorted(paths, key=_written_at_s)[-FILES_MAX:]:
                     if path not in files and len(files) < FILES_MAX:
                         descriptor = _open(path, pattern.root, uid)
@@ -146,7 +147,7 @@ def _open(path: str, root: str, uid: int) -> int | None:
         return None
     try:
         found = os.fstat(seen)
-        place = Path(os.readlink(f"/proc/self/fd/{seen}"))
+        place = Path(f"/proc/self/fd/{seen}").readlink()
         is_inside = place.is_relative_to(Path(root).resolve())
         if not stat.S_ISREG(found.st_mode) or found.st_uid != uid or not is_inside:
             return None

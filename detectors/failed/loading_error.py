@@ -282,7 +282,9 @@ def _saves(frames: Sequence[ErrorFrame]) -> bool:
     return any(_SAVES.search(frame.function) for frame in frames[:4])
 
 
-def _judge_frames(frames: Sequence[ErrorFrame], statement: str) -> LoadingVerdict:
+def _judge_frames(  # noqa: PLR0911 - one return for each kind of frame
+    frames: Sequence[ErrorFrame], statement: str
+) -> LoadingVerdict:
     """Return what the innermost frames say the program was doing."""
     is_archive = _matches(ARCHIVE_ROWS, statement)
     is_import = _IMPORTS.search(statement) is not None

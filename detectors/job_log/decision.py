@@ -218,10 +218,20 @@ def _is_of_input(error: ErrorText) -> bool:
         return False
     if frames and _OF_SAMPLE.search(frames[0].code):
         return True
-    return any(
-        _LOOP.search(frame.function.strip("_")) or "/dataloader.py" in frame.path
-        for frame in frames
-    )
+    for (
+        frame
+    ) in frames:  # the innermost first: what a loop prepares before it begins reads no sample
+        if _PREPARES.search(frame.function):
+            return False
+        if _LOOP.search(frame.function.strip("_")) or "/dataloader.py" in frame.path:
+            return True
+    return False
+
+
+# Source: accelerate/accelerator.py; torch/distributed/fsdp; deepspeed/__init__.py.
+_PREPARES: Final = re.compile(
+    r"^(?:prepare|_prepare_\w+|prepare_model|fully_shard|_auto_wrap|_recursive_wrap|_validate_tensors_to_flatten)$"
+)
 
 
 def _is_partial(ranks: Sequence[int], job: LogFacts, *, is_every: bool) -> bool:

@@ -29,7 +29,7 @@ _DATA_TYPES: Final = re.compile(
     r"^(?:[\w.]+\.)?(?:JSONDecodeError|UnicodeDecodeError|ParserError|ArrowInvalid|YAMLError|ScannerError|DatasetGenerationError|DataError|UnidentifiedImageError|csv\.Error|Error: line contains NUL)\b"
 )
 _CONFIG_WORDS: Final = re.compile(
-    r"(?i)divisible by|\bworld[ _]size\b.*(?:equal|match|divis|must|not)|(?:tensor|pipeline|context|expert|data)[-_ ](?:model[-_ ])?parallel\w*|train_batch_size|micro_batch|\bmust be (?:set|specified|provided|one of|greater|positive|less|equal|>|<)|(?:unknown|unsupported|unrecognized|invalid|missing) (?:\w+ ){0,2}(?:option|config\w*|argument|parameter|key|setting|field|optimizer|scheduler|model type|choice)|not a valid|is not supported|Missing key .{0,60}full_key|extra (?:fields|inputs) not permitted|field required|[Vv]alidationError"
+    r"(?i)divisible by|must flatten tensors with uniform|cannot flatten integer dtype|\bworld[ _]size\b.*(?:equal|match|divis|must|not)|(?:tensor|pipeline|context|expert|data)[-_ ](?:model[-_ ])?parallel\w*|train_batch_size|micro_batch|\bmust be (?:set|specified|provided|one of|greater|positive|less|equal|>|<)|(?:unknown|unsupported|unrecognized|invalid|missing) (?:\w+ ){0,2}(?:option|config\w*|argument|parameter|key|setting|field|optimizer|scheduler|model type|choice)|not a valid|is not supported|Missing key .{0,60}full_key|extra (?:fields|inputs) not permitted|field required|[Vv]alidationError"
 )
 _CONFIG_TYPES: Final = re.compile(
     r"^(?:[\w.]+\.)?(?:\w*Config\w*(?:Error|Exception)|ValidationError|MissingMandatoryValue|Interpolation\w*Error|ArgumentError|MisconfigurationException|ConfigAttributeError|ConfigKeyError)\b"

@@ -172,6 +172,12 @@ LINE_RULES: Final = (
     _rule("per user-direction|Per user-direction", r"(?:a non-zero exit code|non-zero status)\.? ?.*[Pp]er user-direction", _K.EXIT_CODE, _T.WEAK, "Open MPI"),
     _rule("worker died or was killed", r"A worker died or was killed while executing a task by an unexpected system error", _K.EXIT_CODE, _T.WEAK, "Ray, raylet"),
     _rule("memory pressure", r"Workers? \(tasks ?/ ?actors\) killed due to memory pressure \(OOM\)|Task was killed due to the node running low on memory", _K.OOM_KILLED, _T.FACT, "Ray, memory_monitor.cc"),
+    _rule("Container rank", r"Container rank (?P<ranks>\d+) status failed .*code -?[1-9]\d*\b", _K.EXIT_CODE, _T.WEAK, "paddle/distributed/launch"),
+    _rule("Blocking queue is killed", r"Blocking queue is killed because the data reader raises", _K.EXCEPTION, _T.WEAK, "Paddle, blocking_queue.h"),
+    _rule("recvValue failed", r"\[c10d\] recvValue failed on SocketImpl.*(?:got 0 bytes|[Cc]onnection reset)", _K.PEER_LOST, _T.WEAK, "c10d, TCPStore.cpp"),
+    _rule("message", r'"message": "Rendezvous\w{1,30}Error: ', _K.NEVER_JOINED, _T.STALL, "torchelastic, error_handler.py"),
+    _rule("cudaError_t", r"cudaError_t \d+ ?: ?\"?(?:unspecified launch failure|an illegal instruction)", _K.LAUNCH_FAILURE, _T.OWN, "Kaldi, cu-common.h"),
+    _rule("cudaError_t", r"cudaError_t \d+ ?: ?\"?an illegal memory access", _K.ILLEGAL_ACCESS, _T.OWN, "Kaldi, cu-common.h"),
     _rule("insufficient shared memory", r"bus error encountered in worker\. This might be caused by insufficient shared memory", _K.SHARED_MEMORY, _T.OWN, "torch/csrc/DataLoader.cpp"),
     _rule("Remote daemon", r"Remote daemon: \S+ on node (?P<node>[\w.-]+)", _K.NODE_FAILED, _T.FACT, "Open MPI, ORTE"),
     _rule("no rank advances", r"rankmend: incident \S+ no rank advances; ranks? (?P<ranks>\d[\d, and-]*):", _K.HANG_HOST, _T.STALL, "rankmend run"),
@@ -210,6 +216,7 @@ _CANDIDATES: Final = (
     *("died or was killed", "memory pressure", "running low on memory", "insufficient shared memory"),
     *("OwnerDied", "inite", "ismatched", "HW Exc", "UCX ", "remainder of", "/task:", "emote daemon", "no rank adv", "access fault"),
 )  # fmt: skip
+_INDENTED_WORDS: Final = ("sequence", "[", "OOMKilled", "Process name", '"message": "Rendezvous')
 _KERNEL_WORDS: Final = ("kernel", "NVRM", "Kill", "oom-kill")
 
 
@@ -337,7 +344,7 @@ def _read_lines(  # noqa: PLR0912, PLR0915 - one branch for each form of a line
                 continue
             if match := _HYDRA_RANK.search(text):
                 hydra_rank, hydra_host = int(match[1]), match[2]
-            if "sequence" not in text and "[" not in text and "OOMKilled" not in text and "Process name" not in text:
+            if not _has_any(text, _INDENTED_WORDS):
                 continue
         if "nranks" in text and (match := _COMM.search(text)):
             if int(match[2]) >= (job.world or 0):
@@ -390,9 +397,7 @@ def _read_lines(  # noqa: PLR0912, PLR0915 - one branch for each form of a line
 
 # Numbers that decide nothing: stamps, addresses, a rank behind its word, those of four digits or more. An exit code has
 # three, a signal two. Ranks that print the same line have one shape of it.
-_NUMBERS: Final = re.compile(
-    r"(?<=[Rr]ank )\d+|\d\d:\d\d:\d\d|\d{1,3}(?:\.\d{1,3}){3}|\d{4,}"
-)
+_NUMBERS: Final = re.compile(r"(?<=[Rr]ank )\d+|\d\d:\d\d:\d\d|\d{1,3}(?:\.\d{1,3}){3}|\d{4,}")
 _SHAPES_MAX: Final = 20_000
 
 
@@ -657,8 +662,7 @@ class _ErrorJudge:
         else:
             return
         texts = tuple(
-            _OWN_NUMBERS.sub("0", line.text) if "rror" in line.text else line.text
-            for line in lines
+            _OWN_NUMBERS.sub("0", line.text) if "rror" in line.text else line.text for line in lines
         )
         known = self._streams.get(texts)
         if known is None:

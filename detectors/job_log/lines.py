@@ -77,7 +77,7 @@ _NEEDLES: Final = (
     *(b"resum", b"restor", b"loaded ch", b"loading ch", b"world_size", b"world size", b"mismatch", b"rank      :", b"host      :", b"duplicate gpu"),
     *(b"mpi_", b"limit", b"pid ", b"global_rank", b"got async", b"got completion", b"diverge", b"not finite", b"not in struct", b"no module"),
     *(b"-based barrier", b"missing ranks", b"remainder of ranks", b"set to error", b"remote daemon", b"no rank advances", b"access fault", b"link down"),
-    *(b"disconnected", b"incarnation", b"shut down", b"lost communication", b"route a message", b"process name"),
+    *(b"disconnected", b"incarnation", b"shut down", b"lost communication", b"route a message", b"process name", b"recvvalue"),
     *(b"completed", b"training done", b"train_runtime", b"max_epochs", b"successfully", b"training is done", b"training finished"),
 )  # fmt: skip
 _PROGRESS_NEEDLES: Final = (b"loss", b"it/s", b"s/it", b"iteration", b"tokens", b"samples/s")
@@ -206,7 +206,9 @@ class LineSieve:
         self.count += len(batch)
         self._keep(batch, forms, [known[form] for form in forms], start)
 
-    def _keep(self, batch: list[bytes], forms: list[bytes], flags_of: list[int], start: int) -> None:  # noqa: PLR0912 - a call a line would double its cost
+    def _keep(  # noqa: PLR0912 - a call a line would double its cost
+        self, batch: list[bytes], forms: list[bytes], flags_of: list[int], start: int
+    ) -> None:
         """Keep what may say something: the first lines of a form, and the newest of all."""
         tail, seen, kept, kept_max = self._tail, self._seen, self._kept, self._kept_max
         newest: list[int] = []

@@ -222,9 +222,11 @@ def _of_diagnosis(
     ranks = tuple(sorted(one.rank for one in diagnosis.culprits if one.rank is not None))
     kind = _OF_CLASS.get(diagnosis.cause, LogKind.HANG)
     reason = diagnosis.reason.replace("the dumps don't show", "the log doesn't show")
-    reason = reason.partition(" (TORCH_NCCL_ENABLE_TIMING")[0].replace(
-        "wrote a dump", "wrote a line"
-    ).replace("wrote no dump", "wrote no line")
+    reason = (
+        reason.partition(" (TORCH_NCCL_ENABLE_TIMING")[0]
+        .replace("wrote a dump", "wrote a line")
+        .replace("wrote no dump", "wrote no line")
+    )
     own = [
         item.line
         for members in standings.values()

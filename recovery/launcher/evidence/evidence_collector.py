@@ -112,7 +112,9 @@ class EvidenceCollector:
     def _run(self, collection: "_Collection", wake: Callable[[], None]) -> None:
         try:
             collected = collection.run()
-            self._is_saved = True  # nobody waits for what their output says: it only goes into the report
+            self._is_saved = (
+                True  # nobody waits for what their output says: it only goes into the report
+            )
             wake()
             output_says = collection.judge_output()
             self._finished = replace(collected, output_says=output_says)

@@ -27,7 +27,8 @@ def test_the_output_of_many_ranks_is_read_up_to_one_bound(tmp_path: Path) -> Non
     verdict = judge_output({}, state, 1, read)
 
     assert 0 < sum(sizes_bytes) <= OUTPUT_BYTES_MAX
-    assert verdict is not None and verdict.kind.value == "gpu_hardware"
+    assert verdict is not None
+    assert verdict.kind.value == "gpu_hardware"
 
 
 def test_lines_that_launchers_remember_count_within_the_bound(tmp_path: Path) -> None:
@@ -35,6 +36,7 @@ def test_lines_that_launchers_remember_count_within_the_bound(tmp_path: Path) ->
     out = tuple(line for _line in range(20))
     error = ("RuntimeError: CUDA error: uncorrectable ECC error encountered",)
 
-    verdict = judge_output({rank: (out, error) for rank in range(128)}, tmp_path, 1)
+    verdict = judge_output(dict.fromkeys(range(128), (out, error)), tmp_path, 1)
 
-    assert verdict is not None and verdict.kind.value == "gpu_hardware"
+    assert verdict is not None
+    assert verdict.kind.value == "gpu_hardware"
