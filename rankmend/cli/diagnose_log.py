@@ -103,6 +103,8 @@ def _find_files(files: tuple[Path, ...]) -> list[tuple[Path, str]]:
             found += [(each, str(each.relative_to(path))) for each in inside]
         elif not path.exists():
             fail(f"cannot read {path}: there is no such file", UNREADABLE)
+        elif path.is_block_device() or (path.is_char_device() and not path.samefile(os.devnull)):
+            fail(f"cannot read {path}: it is a device, which may have no end", UNREADABLE)
         else:
             found.append((path, str(path)))
         if len(found) > FILES_MAX:
