@@ -96,7 +96,7 @@ class WatchSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """Who judges the jobs of other launchers. docs/use/watch.md"""
 
     controller: str | None = None  # URL; with the certificate of [alerts]. None: nobody is told
-    logs: tuple[str, ...] = ()  # patterns of the log files of a job: `agent.watch.job_logs`
+    logs: tuple[str, ...] | None = None  # patterns: `agent.watch.job_logs`
 
 
 class EndpointTls(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
