@@ -181,7 +181,13 @@ def documents() -> str:
     named = [policy.document for policy in load_policy().values()]
     named += [row["document"] for row in load_check_rows().values()]
     rows = [
-        (f"`{key}`", f"[{each.title}]({each.url})", each.edition, each.read, str(named.count(key)))
+        (
+            f"`{key}`",
+            f"[{each.title}]({each.url})" if each.url else each.title,
+            each.edition,
+            each.read,
+            str(named.count(key)),
+        )
         for key, each in load_documents().items()
     ]
     return _table(("document", "title", "edition", "read on", "rows"), rows)

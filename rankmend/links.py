@@ -8,8 +8,10 @@ from urllib.parse import urlsplit
 
 from rankmend.errors import ConfigError
 
-RUNBOOKS: Final = "https://github.com/rankmend/rankmend/blob/main/docs/operate/runbooks"
-"""Folder of docs/operate/runbooks. A site that serves them itself (clusters without internet) sets its own."""
+RUNBOOKS_PATH: Final = "docs/operate/runbooks"
+"""Of the runbooks, in the repository and below each console's address."""
+RUNBOOKS: Final = f"https://controller.example:9477/{RUNBOOKS_PATH}"
+"""What stands where a site has set nothing. Nobody can register a name that ends in .example (RFC 2606)."""
 
 _SCHEMES: Final = ("http", "https", "file")
 
@@ -28,6 +30,6 @@ def check_runbooks(url: str) -> str:
     ):
         raise ConfigError(
             f"runbooks is not an absolute URL: {url!r:.200}. Alerts link to it: https://HOST/PATH of the "
-            f"folder with controller.md, agent.md and findings.md (default: {RUNBOOKS})"
+            f"folder with controller.md, agent.md and findings.md, such as {RUNBOOKS}"
         )
     return url.rstrip("/")

@@ -1,6 +1,6 @@
 """Which packages of others rankmend needs, and what to type where one is missing.
 
-`pip install rankmend` brings what a launcher needs, on one node and on many, and what people ask it. What only some
+An installation without extras brings what a launcher needs, on one node and on many, and what people ask it. What only some
 commands need comes with an extra; such a command calls `require` first. tests/test_packages.py compares these tables with
 pyproject.toml and with what the modules import.
 """
@@ -57,6 +57,7 @@ EXTRAS: Final = {
     ),
     Extra.CONTROLLER: (
         NeededPackage("jinja2", "jinja2", "console"),
+        NeededPackage("markdown_it", "markdown-it-py", "console"),
         NeededPackage("uvloop", "uvloop", "controller run"),
     ),
     Extra.INJECT: (NeededPackage("mfusepy", "mfusepy", "inject io-error, io-hang, disk-full"),),
@@ -85,8 +86,9 @@ def is_installed(package: NeededPackage) -> bool:
     return find_spec(package.module) is not None
 
 
-def install_line(extra: Extra) -> str:
-    return f"pip install 'rankmend[{extra.value}]'"
+def install_line(packages: Sequence[NeededPackage]) -> str:
+    """Return what to type for these packages: their names, for nobody knows from where rankmend itself came."""
+    return f"pip install {' '.join(package.name for package in packages)}"
 
 
 def require(extra: Extra, what: str) -> None:
@@ -96,21 +98,19 @@ def require(extra: Extra, what: str) -> None:
     """
     missing = [package for package in EXTRAS[extra] if not is_installed(package)]
     if missing:
-        raise MissingPackageError(_explain(what, missing, install_line(extra)))
+        raise MissingPackageError(_explain(what, missing))
 
 
 def explain_missing(module: str | None, what: str) -> str | None:
     """Return what to say where ``what`` can't import this module; None where it is none of rankmend's packages."""
     name = (module or "").partition(".")[0]
-    tables = ((None, BASE), *EXTRAS.items())
-    for extra, packages in tables:
+    for packages in (BASE, *EXTRAS.values()):
         if found := [package for package in packages if package.module == name]:
-            line = "pip install rankmend" if extra is None else install_line(extra)
-            return _explain(what, found, line)
+            return _explain(what, found)
     return None
 
 
-def _explain(what: str, missing: Sequence[NeededPackage], line: str) -> str:
+def _explain(what: str, missing: Sequence[NeededPackage]) -> str:
     names = " and ".join(package.name for package in missing)
     verb = "is" if len(missing) == 1 else "are"
-    return f"{what} needs {names}, which {verb} not installed: {line}"
+    return f"{what} needs {names}, which {verb} not installed: {install_line(missing)}"

@@ -1,7 +1,7 @@
 """Where `agent`, `detectors` and `recovery` are, and how one of their modules runs as a program.
 
-A checkout has them beside this package, a wheel in the package's folder ``parts``: `pip install rankmend` adds no
-`agent` to an environment. Only rankmend's own programs put that folder on their path. It comes first there, so another
+A checkout has them beside this package, a wheel in the package's folder ``parts``: an environment gets no
+`agent`. Only rankmend's own programs put that folder on their path. It comes first there, so another
 `agent` in the working folder, on PYTHONPATH or in the environment does no harm.
 
     python [-I -S] parts_path.py MODULE ARGUMENT ...     runs `main` of the module with these arguments

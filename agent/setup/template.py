@@ -208,9 +208,9 @@ _TEXT: Final = """\
 # PEM files of the certificate and key that the agent shows to them. Default: none.
 #cert_file = "/etc/rankmend/tls/node.crt"
 #key_file = "/etc/rankmend/tls/node.key"
-# Absolute URL of the folder with the runbooks that alerts link to (runbook_url): set your own if
-# the people on call can't reach the default.
-#runbooks = "https://github.com/rankmend/rankmend/blob/main/docs/operate/runbooks"
+# Absolute URL of the folder with the runbooks that alerts link to (runbook_url): your controller's console has
+# them. The default only shows the form of such an address: set your own.
+#runbooks = "https://controller.example:9477/docs/operate/runbooks"
 
 # Who judges the jobs of other launchers: docs/use/watch.md. (restart)
 [watch]

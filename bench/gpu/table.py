@@ -11,6 +11,8 @@ from bench.gpu.rows import Outcome, Row
 
 _HEAD = """# Proved on a GPU
 
+For those who ask what was seen on a real GPU.
+
 Written by `make gpu` on the machine below; `bench/gpu/` has each row's code. *Not tried* says why, and counts as unproved.
 
 """

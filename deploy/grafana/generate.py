@@ -2,7 +2,7 @@
 
     python deploy/grafana/generate.py
 
-Needs the Grafana Foundation SDK (`pip install 'rankmend[dashboards]'`, Python 3.11 or newer). Run it after a change;
+Needs the Grafana Foundation SDK (`pip install '.[dashboards]'`, Python 3.11 or newer). Run it after a change;
 tests/deploy/test_dashboards.py compares what is there with the code.
 """
 

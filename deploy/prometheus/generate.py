@@ -312,6 +312,8 @@ def runbook_text() -> str:
     lines = [
         "# Runbook: findings",
         "",
+        "For people on call, woken by an alert about a node.",
+        "",
         "Generated from `detectors/data` by `make docs`: change the tables, not this file.",
         "Prometheus' alert `RankmendFinding` (label `check`) and the agent's own `Rankmend<Check>` link to the section of their check. First look:",
         "",

@@ -31,9 +31,9 @@ def _packages(facts: PythonFacts) -> HostVerdict:
         return lacking(f"missing: {lost}", f"{quoted(facts.own)} -m pip install {names}")
     # Nothing is lost where nobody wants it: few environments run both the ranks and the agent.
     left_out = [
-        f"{install_line(extra)} for {lost}"
-        for extra, packages in EXTRAS.items()
-        if (lost := ", ".join(_uses([one for one in packages if one.module in facts.missing])))
+        f"{install_line(lost)} for {', '.join(_uses(lost))}"
+        for packages in EXTRAS.values()
+        if (lost := [package for package in packages if package.module in facts.missing])
     ]
     return ok("; ".join((facts.own, *left_out)))
 

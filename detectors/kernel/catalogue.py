@@ -46,7 +46,7 @@ class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     title: str
     edition: str  # version, commit or what dates it
     read: str  # the day on which it was compared with the tables
-    url: str
+    url: str = ""  # none: this repository
 
 
 def parse_documents(text: str) -> Mapping[str, Document]:

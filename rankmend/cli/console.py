@@ -48,7 +48,7 @@ def console(state_dir: Path | None, port: int) -> None:
         else:
             serve(state, port, _Teller(state).tell)
     except ImportError as error:
-        fail(f"the console needs {error.name}: pip install 'rankmend[controller]'")
+        fail(f"the console needs {error.name}, which is not installed: pip install {error.name}")
     except RankmendError as error:
         raise failure(error) from error
 

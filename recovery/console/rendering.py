@@ -32,7 +32,7 @@ def environment() -> "Environment":
         )
     except ImportError as error:
         raise ConfigError(
-            "the console needs Jinja2, which is not installed: pip install 'rankmend[controller]'"
+            "the console needs Jinja2, which is not installed: pip install jinja2"
         ) from error
     made = Environment(
         loader=FileSystemLoader(TEMPLATES),

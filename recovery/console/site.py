@@ -26,6 +26,7 @@ from recovery.console.acts import REASON_CHARACTERS_MAX, AskedAct, MayAct
 from recovery.console.fleet import RackFinder
 from recovery.console.incident import check_command
 from recovery.console.live import Live, LiveFullError
+from recovery.console.manual import INDEX, PICTURES, pictures, read_page, sections
 from recovery.console.pages import Page, Pages, read_act
 from recovery.console.rendering import render
 from recovery.console.source import PageError, Source, Viewer
@@ -176,6 +177,8 @@ class ConsoleSite:
         post("/sign-out", self.serve(self._sign_out))
         get("/live", self.serve(self._stream))
         get("/static/{name:.+}", self.serve(self._file))
+        get("/docs", self.serve(self._manual_index))
+        get("/docs/{name:.*}", self.serve(self._manual))
 
     def close(self) -> None:
         self._live.close()
@@ -257,7 +260,8 @@ class ConsoleSite:
             # A page that asks for something must not change under the person's hands.
             is_live=status == 200
             and request.method == "GET"
-            and request.path not in ("/act", "/sign-in", "/sign-in/oidc", "/sign-in/oidc/callback"),
+            and request.path not in ("/act", "/sign-in", "/sign-in/oidc", "/sign-in/oidc/callback")
+            and not request.path.startswith("/docs"),
             revision=self._source.revision(),
             now_unix_s=self._clock.unix_s(),
         )
@@ -337,6 +341,37 @@ class ConsoleSite:
         # The page asks for it by version: another version is another address.
         answer.headers["Cache-Control"] = "public, max-age=86400"
         return answer
+
+    # The documentation: the same for all who may read.
+
+    async def _manual_index(self, request: web.Request) -> web.StreamResponse:
+        return web.Response(status=303, headers={"Location": f"{root_of(request)}/docs/{INDEX}"})
+
+    async def _manual(self, request: web.Request) -> web.StreamResponse:
+        viewer = self._known(request)
+        if viewer is None:
+            return self._turned_away(request)
+        name = request.match_info["name"]
+        loop = asyncio.get_running_loop()
+        if picture := pictures().get(name):
+            content = await loop.run_in_executor(self._threads, picture.read_bytes)
+            return web.Response(body=content, content_type=PICTURES[picture.suffix])
+        if not name:
+            return await self._manual_index(request)
+
+        def make() -> _Shown | None:
+            found = read_page(name)
+            if found is None:
+                return None
+            above = "/".join([".."] * name.count("/")) or "."
+            values = {"page": found, "path": name, "above": above, "sections": sections()}
+            page = Page("manual.html.j2", found.title, values)
+            return self._shown(page, viewer, root_of(request))
+
+        shown = await loop.run_in_executor(self._threads, make)
+        if shown is None:
+            raise PageError(f"no page {request.path[:80]}", 404)
+        return self._framed(request, viewer, shown.title, shown.body)
 
     # Acts.
 

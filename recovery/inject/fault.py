@@ -76,7 +76,7 @@ _CARD: Final = (TargetKind.INTERFACE,)
 _PATH: Final = (TargetKind.PATH,)
 _HOOK: Final = "a Python rank of a job that allows drills"
 _ROOT: Final = "root"
-_FUSE: Final = "root, FUSE, pip install 'rankmend[inject]'"
+_FUSE: Final = "root, FUSE, pip install mfusepy"
 
 FACTS: Final = {
     FaultKind.KILL: FaultFacts(FaultGroup.PROCESS, _RANK, "kill a rank (SIGKILL)", "its user"),

@@ -42,7 +42,7 @@ def _call(do: Callable[[Any], _T]) -> _T:
     try:
         import pynvml  # noqa: PLC0415 - of the extra ``agent``
     except ModuleNotFoundError as error:
-        raise NoSourceError("NVML needs nvidia-ml-py: pip install 'rankmend[agent]'") from error
+        raise NoSourceError("NVML needs nvidia-ml-py: pip install nvidia-ml-py") from error
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:

@@ -1,6 +1,6 @@
 """The report as one HTML file: where the time went, and what rankmend would have done where that is asked for.
 
-No script, no network, every text escaped. Geometry is computed here, `time_page.html.j2` only prints it. Needs Jinja2 (`pip install rankmend[report]`).
+No script, no network, every text escaped. Geometry is computed here, `time_page.html.j2` only prints it. Needs Jinja2 (the extra `report`).
 """
 
 from collections.abc import Mapping, Sequence

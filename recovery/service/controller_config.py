@@ -12,7 +12,7 @@ import msgspec
 from rankmend.alerting import http_base, target_url
 from rankmend.errors import ConfigError
 from rankmend.files import read_capped
-from rankmend.links import RUNBOOKS, check_runbooks
+from rankmend.links import RUNBOOKS, RUNBOOKS_PATH, check_runbooks
 from rankmend.listening import make_server_context, parse_listen
 from rankmend.redfish_session import parse_url
 from recovery.api.contact import check_url, is_loopback
@@ -108,7 +108,7 @@ class Alertmanagers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     receiver: str = (
         ""  # this controller's receiver in their configuration: only its alerts are read
     )
-    runbooks: str = RUNBOOKS  # absolute URL of the folder that alerts link to
+    runbooks: str = ""  # absolute URL of the folder that alerts link to; empty: the console's pages
 
 
 class BmcRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -236,7 +236,8 @@ def check(config: Config) -> None:
         check_url(config.redirect_to, has_token=True)
     for url in config.alertmanagers.urls:
         target_url(url)
-    check_runbooks(config.alertmanagers.runbooks)
+    if config.alertmanagers.runbooks:
+        check_runbooks(config.alertmanagers.runbooks)
     _check_addresses(config.discovery)
     if config.console.url:
         http_base(config.console.url, "[console] url")
@@ -317,6 +318,14 @@ def console_base(config: Config, host_name: str) -> str:
     if config.console.url:
         return config.console.url.rstrip("/")
     return _listening_base(config, host_name)
+
+
+def runbooks_base(config: Config, host_name: str) -> str:
+    """Return the address of the folder with the runbooks, without a final slash: the configured one, or the console's."""
+    if config.alertmanagers.runbooks:
+        return check_runbooks(config.alertmanagers.runbooks)
+    console = console_base(config, host_name)
+    return f"{console}/{RUNBOOKS_PATH}" if console else RUNBOOKS
 
 
 def controller_base(config: Config, host_name: str) -> str:

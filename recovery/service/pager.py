@@ -27,7 +27,6 @@ from detectors.wording import counted
 from rankmend.alerting import Alert, AlertmanagerTarget, make_post, target_url
 from rankmend.clock import Clock
 from rankmend.errors import JournalError, RankmendError
-from rankmend.links import check_runbooks
 from recovery.cluster.broken_parts import find_broken_parts
 from recovery.cluster.notices import (
     NOTICES_MAX,
@@ -48,7 +47,7 @@ from recovery.people.trouble import (
     PresentTrouble,
     find_troubles,
 )
-from recovery.service.controller_config import Config, Discovery, console_base
+from recovery.service.controller_config import Config, Discovery, console_base, runbooks_base
 from recovery.service.readings_watch import ReadingsWatch
 from recovery.service.served_job import Job
 from recovery.service.worker import Worker
@@ -102,7 +101,7 @@ class Pager:
         self._clock = clock
         people = config.alertmanagers
         self._links = Links(
-            check_runbooks(people.runbooks), console_base(config, socket.gethostname())
+            runbooks_base(config, socket.gethostname()), console_base(config, socket.gethostname())
         )
         self._targets: list[AlertmanagerTarget] = []
         if people.urls:

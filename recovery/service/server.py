@@ -248,7 +248,7 @@ class Service:
 
     def _make_console(self) -> ConsoleSite:
         if importlib.util.find_spec("jinja2") is None:  # loaded with the first page
-            log.warning("no console: Jinja2 is missing (pip install 'rankmend[controller]')")
+            log.warning("no console: Jinja2 is missing (pip install jinja2)")
         title = f"controller on {socket.gethostname()}"
         return ConsoleSite(
             ServiceSource(self.api, self._journal, self._store.read_cluster, read_boot_id(), title),

@@ -192,7 +192,7 @@ state_dir = @state_dir@
 
 # Kubernetes: what the controller does there. docs/use/kubernetes.md. (restart)
 [kubernetes]
-# Ask Kubernetes at all: needs rankmend[kubernetes] and the role in deploy/kubernetes/controller/rbac.yaml.
+# Ask Kubernetes at all: needs the extra `kubernetes` and the role in deploy/kubernetes/controller/rbac.yaml.
 #enabled = false
 # Act. Without it everything is dry: journaled, shown by GET /v1/kubernetes, and not done.
 #act = false
@@ -287,9 +287,9 @@ state_dir = @state_dir@
 # Name of this controller's receiver in their configuration: it reads only what is routed there.
 # Default: everything that fires.
 #receiver = "rankmend-controller"
-# Absolute URL of the folder with the runbooks that alerts link to: set your own if the people on call
-# can't reach the default.
-#runbooks = "https://github.com/rankmend/rankmend/blob/main/docs/operate/runbooks"
+# Absolute URL of the folder with the runbooks that alerts link to. Default: this console's own pages, at
+# [console] url.
+#runbooks = "https://controller.example:9477/docs/operate/runbooks"
 """
 
 _TOKENS_OFF: Final = '#tokens_file = "/etc/rankmend/controller/tokens.toml"'

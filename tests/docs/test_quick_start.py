@@ -1,4 +1,4 @@
-"""The commands of docs/quick-start.md, typed as they stand there, on a host that has only what its first part installs."""
+"""The commands of docs/quick-start.md and docs/start.md, typed as they stand there, on a host that has only what the first part installs."""
 
 import os
 import re
@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -18,11 +19,18 @@ from tests.support.slurm import slurm_cluster
 pytestmark = pytest.mark.site
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "quick-start.md").read_text()
-PARTS = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
+PARTS = {
+    title: text
+    for page in ("quick-start.md", "start.md")
+    for title, text in re.findall(
+        r"^## (.*?)\n(.*?)(?=^## |\Z)",
+        (ROOT / "docs" / page).read_text(),
+        re.MULTILINE | re.DOTALL,
+    )
+}
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NAME = re.compile(r"^# (\S+\.\w+)$", re.MULTILINE)  # of a file, in one of its first lines
-PART_S_MAX = 200.0
+PART_S_MAX = 400.0
 
 
 def commands_of(part: str) -> list[str]:
@@ -40,14 +48,15 @@ def write_files(part: str, folder: Path) -> None:
             (folder / name[1]).write_text(text)
 
 
-def script_of(part: str, home: Path, *first: str) -> str:
-    """Return a shell script: each command is shown, the first that fails ends it, and so does what it has started."""
+def script_of(parts: Sequence[str], home: Path, *first: str) -> str:
+    """Return a shell script with the commands of these parts: each command is shown, the first that fails ends it, and so does what it has started."""
     head = (
         f". {home}/rankmend/bin/activate",
         "exec >shown 2>&1",
         "trap 'kill $(jobs -p) || true' EXIT",
     )
-    return "\n".join([*head, *first, "set -ev", *commands_of(part), ""])
+    typed = [command for name in parts for command in commands_of(name)]
+    return "\n".join([*head, *first, "set -ev", *typed, ""])
 
 
 def test_every_console_block_holds_commands_only_and_every_file_has_a_name(tmp_path: Path) -> None:
@@ -94,14 +103,14 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-def typed_on_a_host(part: str, home: Path, folder: Path) -> str:
-    """Type a part's commands in a new shell of a new host, with the environment of the first part; return what it showed."""
+def typed_on_a_host(parts: Sequence[str], home: Path, folder: Path) -> str:
+    """Type the commands of parts in a new shell of a new host, with the environment of the first part; return what it showed."""
     work = folder / "work"
     work.mkdir()
     write_files("Install", work)
     typed = work / "typed.sh"  # a file: no command line holds what `pkill -f` looks for
     own = "mount -t tmpfs tmpfs /var/lib"  # where root's hook folder lies
-    typed.write_text(script_of(part, home, own))
+    typed.write_text(script_of(parts, home, own))
     with Fleet(1, folder, visible=[home, work]) as fleet:
         done = fleet["h1"].run(
             ["bash", typed],
@@ -120,17 +129,20 @@ needs_hosts = pytest.mark.skipif(bool(why_not()), reason=why_not())
 
 @pytest.mark.torch
 @needs_hosts
-def test_one_machine_recovers_a_killed_rank_and_reports_it(home: Path, tmp_path: Path) -> None:
-    shown = typed_on_a_host("One machine", home, tmp_path)
+def test_a_newcomer_breaks_a_job_reads_why_and_fixes_a_script(home: Path, tmp_path: Path) -> None:
+    shown = typed_on_a_host(["One machine", "Read", "Fix"], home, tmp_path)
 
     assert "recovered" in shown
+    assert "exit code 1" in shown
+    assert "blamed: program" in shown
+    assert "every rank ended with exit code 0" in shown.partition("sed -i")[2]
     assert "Goodput" in shown or "goodput" in shown
 
 
 @pytest.mark.torch
 @needs_hosts
 def test_a_job_of_torchrun_is_seen_by_the_agent(home: Path, tmp_path: Path) -> None:
-    shown = typed_on_a_host("Beside torchrun", home, tmp_path)
+    shown = typed_on_a_host(["Beside torchrun"], home, tmp_path)
 
     assert "rankmend_watched_job_info{" in shown
 
@@ -138,14 +150,14 @@ def test_a_job_of_torchrun_is_seen_by_the_agent(home: Path, tmp_path: Path) -> N
 @pytest.mark.torch
 @needs_hosts
 def test_a_controller_recovers_jobs_with_the_tokens_made_for_it(home: Path, tmp_path: Path) -> None:
-    shown = typed_on_a_host("A controller", home, tmp_path)
+    shown = typed_on_a_host(["A controller"], home, tmp_path)
 
     assert "llama" in shown
 
 
 @needs_hosts
 def test_an_agent_alone_serves_metrics_and_checks_its_node(home: Path, tmp_path: Path) -> None:
-    shown = typed_on_a_host("Only metrics", home, tmp_path)
+    shown = typed_on_a_host(["Only metrics"], home, tmp_path)
 
     assert re.search(r"^\d{2,}$", shown, re.MULTILINE)
 
@@ -156,7 +168,7 @@ def test_a_slurm_job_trains_to_its_end(home: Path, tmp_path: Path) -> None:
     write_files("Install", tmp_path)
     write_files("Slurm", tmp_path)
     typed = tmp_path / "typed.sh"
-    typed.write_text(script_of("Slurm", home))
+    typed.write_text(script_of(["Slurm"], home))
     with slurm_cluster(tmp_path, 2) as cluster:
         done = cluster.run("bash", str(typed), HOME=str(tmp_path))
 

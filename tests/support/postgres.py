@@ -194,7 +194,7 @@ def running_server(
 ) -> Iterator[PostgresServer]:
     """Run a server, or skip the test with the reason."""
     pytest.importorskip(
-        "psycopg", reason="psycopg is not installed: pip install 'rankmend[postgres]'"
+        "psycopg", reason="psycopg is not installed: pip install psycopg"
     )
     programs = find_programs()
     if programs is None:

@@ -191,6 +191,7 @@ def visit(source: MemorySource, act: Callable[[Any], Any], door: OpenDoor | None
 
 PAGES = (
     "/", "/?q=a&state=drained", "/jobs", f"/jobs/{JOB}", f"/watched/{JOB}", "/incidents", "/journal",
+    "/docs/", "/docs/README.md", "/docs/operate/runbooks/controller.md",
     f"/journal?job={JOB}", f"/act?act=approve&job={JOB}&incident=i-1", f"/act?act=pause&scope=job:{JOB}", "/sign-in",
 )  # fmt: skip
 
@@ -315,6 +316,31 @@ def test_who_follows_a_link_from_elsewhere_is_asked_again_with_the_cookie() -> N
     found = visit(MemorySource(), look, OpenDoor(None))
 
     assert found == ("0", 303, "./sign-in?next=%2Fincidents", 401)
+
+
+def test_the_documentation_is_served_with_its_pictures_to_who_may_read() -> None:
+    async def look(client: Any) -> Any:
+        index = await client.get("/docs", allow_redirects=False)
+        page = await client.get("/docs/operate/runbooks/controller.md")
+        picture = await client.get("/docs/operate/kill.svg")
+        lost = [(await client.get(f"/docs/{name}")).status for name in ("no.md", "generate.py")]
+        return index, await page.text(), picture, lost
+
+    index, page, picture, lost = visit(MemorySource(), look)
+
+    assert (index.status, index.headers["Location"]) == (303, "./docs/README.md")
+    assert 'id="rankmendcontrollerdown"' in page
+    assert 'rel="next"' in page
+    assert " data-live=" not in page
+    assert (picture.status, picture.content_type) == (200, "image/svg+xml")
+    assert lost == [404, 404]
+
+
+def test_who_is_not_signed_in_reads_no_documentation() -> None:
+    async def look(client: Any) -> int:
+        return (await client.get("/docs/README.md", allow_redirects=False)).status
+
+    assert visit(MemorySource(), look, OpenDoor(None)) == 303
 
 
 def test_viewers_who_see_the_same_share_what_is_read() -> None:

@@ -490,5 +490,5 @@ def test_extra_that_is_not_installed_is_named_and_no_fault() -> None:
     found = judge(PYTHON_CHECKS, facts)[0]
 
     assert found.outcome is OK
-    assert "pip install 'rankmend[agent]' for agent, check node" in found.found
-    assert "pip install 'rankmend[controller]' for controller run" in found.found
+    assert "pip install nvidia-ml-py for agent, check node" in found.found
+    assert "pip install uvloop for controller run" in found.found
