@@ -7,6 +7,7 @@ TORCH ?= torch==2.13.0
 # the environment says: the tests start hundreds of programs, and PyTorch takes twice as long where it is compiled each time.
 unexport PYTHONDONTWRITEBYTECODE
 INSTALL = $(BIN)/python -m pip install -qq --no-compile
+LOCKED = $(INSTALL) --constraint deploy/lock.txt
 # Two workers a core: more of them end no sooner, and make the load by which a test of processes fails by chance.
 WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 4 ? cores * 2 : 8)))
 PYTEST = $(BIN)/python -m pytest --numprocesses=$(WORKERS) --no-loadscope-reorder \
@@ -17,7 +18,7 @@ REAL = --tier process --tier site
 MAKEFLAGS += --keep-going
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-torch docs check test test-all test-chosen test-rest test-thorough stress coverage lint bench bench-agent bench-recovery drills soak gpu jepsen simulation simulation-findings scoreboard deb rpm clean
+.PHONY: help demo demo-torch docs site check test test-all test-chosen test-rest test-thorough stress coverage lint bench bench-agent bench-recovery drills soak gpu jepsen simulation simulation-findings scoreboard deb rpm release lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -25,20 +26,20 @@ help: ## list the targets
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.demo: $(BIN)/python pyproject.toml
-	$(INSTALL) -e '.[demo]'
+$(VENV)/.demo: $(BIN)/python pyproject.toml deploy/lock.txt
+	$(LOCKED) -e '.[demo]'
 	@touch $@
 
-$(VENV)/.dev: $(BIN)/python pyproject.toml
-	$(INSTALL) -e '.[dev]'
+$(VENV)/.dev: $(BIN)/python pyproject.toml deploy/lock.txt
+	$(LOCKED) -e '.[dev]'
 	@touch $@
 
 $(VENV)/.torch: $(BIN)/python
 	$(INSTALL) $(TORCH) numpy
 	@touch $@
 
-$(VENV)/.plot: $(BIN)/python pyproject.toml
-	$(INSTALL) -e '.[plot]'
+$(VENV)/.plot: $(BIN)/python pyproject.toml deploy/lock.txt
+	$(LOCKED) -e '.[plot]'
 	@touch $@
 
 # Frameworks that write the checkpoints of tests/recovery/checkpoints/test_frameworks.py: 700 MB.
@@ -89,6 +90,13 @@ docs: $(VENV)/.dev ## write the generated pages, tables, rules and dashboards
 	$(BIN)/python deploy/prometheus/generate.py
 	$(BIN)/python deploy/grafana/generate.py
 
+$(VENV)/.docs: $(BIN)/python pyproject.toml deploy/lock.txt
+	$(LOCKED) -e '.[controller,docs]'
+	@touch $@
+
+site: $(VENV)/.docs ## build/site: the documentation with search, for any web server (RANKMEND_REPOSITORY=URL: links to files outside docs/)
+	$(BIN)/python -m sphinx -W --keep-going -q -c docs/site -d build/site-read docs build/site
+
 coverage: $(VENV)/.dev $(VENV)/.torch ## which lines the tests of this process reach
 	$(BIN)/coverage run -m pytest $(PYTEST_ARGS)
 	$(BIN)/coverage report --skip-covered --sort=cover | tail -n 40
@@ -138,6 +146,17 @@ deb: ## dist/rankmend_VERSION_ARCH.deb for this distribution (PACKAGE_ARGS='--wh
 
 rpm: ## the same as an RPM
 	$(PACKAGE_PYTHON) deploy/packages/build.py rpm $(PACKAGE_ARGS)
+
+$(VENV)/.release: $(BIN)/python pyproject.toml
+	$(INSTALL) -e '.[release]'
+	@touch $@
+
+release: $(VENV)/.release ## dist/: wheel, sdist, deb, RPM, SBOM and SHA256SUMS, checked (RELEASE_ARGS='--without rpm')
+	$(BIN)/python deploy/packages/release.py --python $(PACKAGE_PYTHON) $(RELEASE_ARGS)
+
+lock: $(VENV)/.release ## deploy/lock.txt: the versions of packages that CI, deb, RPM and image take (LOCK_ARGS=--upgrade: the newest)
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --extra all --extra dev --no-annotate \
+	    --custom-compile-command 'make lock' $(LOCK_ARGS) pyproject.toml -o deploy/lock.txt
 
 clean: ## remove what was built
 	rm -rf $(VENV) build dist *.egg-info .coverage

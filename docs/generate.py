@@ -4,6 +4,7 @@ A generated part stands between ``<!-- NAME -->`` and ``<!-- end -->``. The runb
 the alert rules come from deploy/prometheus/generate.py, which sites run with an address of their own.
 """
 
+import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -13,6 +14,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+import rankmend  # noqa: E402
 from agent.assembly.families import FAMILIES  # noqa: E402
 from agent.findings.policy_files import (  # noqa: E402
     load_check_rows,
@@ -209,6 +211,30 @@ def differing_events() -> str:
     return _table(("row", "the document says", "here", "because"), rows)
 
 
+def hook_api() -> str:
+    """Return the functions of the hook with their docstrings."""
+    values = {"resume": rankmend.Resume, "restore": rankmend.RestoredSnapshot}
+    parts = []
+    for name in rankmend.__all__:
+        public = getattr(rankmend, name)
+        is_function = inspect.isfunction(public)
+        call = f"{name}{inspect.signature(public)}" if is_function else name
+        parts += [f"## `{name}`", f"```python\nrankmend.{call}\n```", _prose(public)]
+        if name in values:
+            parts += [f"It returns a `{values[name].__name__}`. {_prose(values[name])}"]
+    return "\n\n".join(parts) + "\n"
+
+
+def _prose(documented: object) -> str:
+    """Return a docstring as Markdown for a page in docs/reference."""
+    text = (inspect.getdoc(documented) or "").replace("``", "`")
+    return re.sub(r"\bdocs/([\w/-]+)\.md", _reference, text)
+
+
+def _reference(found: re.Match[str]) -> str:
+    return f"[{found[1].rpartition('/')[2]}](../{found[1]}.md)"
+
+
 def log_kinds() -> str:
     """Return the kinds of failures that `rankmend diagnose log` finds in a job's log."""
     rows = [
@@ -260,6 +286,7 @@ PARTS: Final[dict[tuple[str, str], Callable[[], str]]] = {
     ("docs/reference/thresholds.md", "charges"): charges,
     ("docs/operate/security.md", "witnesses"): witnesses,
     ("docs/use/frameworks.md", "kills"): kill_points,
+    ("docs/reference/hook-api.md", "hook api"): hook_api,
     ("docs/internals/five-incidents.md", "incidents"): incident_stories,
     ("docs/operate/incidents.md", "incident"): lambda: f"```mermaid\n{diagram()}\n```\n",
 }

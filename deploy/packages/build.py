@@ -93,7 +93,9 @@ def install(environment: Path, source: Path, wheels: "Path | None") -> None:
     """Make an environment of this Python that holds rankmend and what it needs, and nothing else."""
     run(sys.executable, "-m", "venv", environment)
     pip = [environment / "bin/python3", "-m", "pip", "--disable-pip-version-check"]
-    only = () if wheels is None else ("--no-index", "--find-links", wheels)
+    # The versions are the lock's, or those of the folder.
+    locked = ("--constraint", source / "deploy/lock.txt")
+    only = locked if wheels is None else ("--no-index", "--find-links", wheels)
     run(
         *pip,
         "install",

@@ -63,7 +63,7 @@ def _prepare(_app: object, name: str, source: list[str]) -> None:
     if page == INDEX:
         for section in sections(ROOT / "docs"):
             pages = "\n".join(entry.path.removesuffix(".md") for entry in section.entries)
-            text += f"\n```{{toctree}}\n:hidden:\n:caption: {section.title}\n\n{pages}\n```\n"
+            text += f"\n```{{toctree}}\n:hidden:\n:titlesonly:\n:caption: {section.title}\n\n{pages}\n```\n"
     source[0] = text
 
 
