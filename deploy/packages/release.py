@@ -8,6 +8,7 @@ installed. Uploads nothing.
 
 import argparse
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -19,7 +20,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from deploy.packages.build import run, source_date  # noqa: E402
+from deploy.packages.build import read_version, run, source_date  # noqa: E402
 
 LOCK: Final = ROOT / "deploy" / "lock.txt"
 PACKAGES: Final = {"deb": "dh_builddeb", "rpm": "rpmbuild"}  # and what builds them
@@ -43,6 +44,10 @@ def build_sbom(output: Path) -> None:
             "--no-annotate", "--no-header", "-c", LOCK, ROOT / "pyproject.toml", "-o", needed)  # fmt: skip
         run(_program("cyclonedx-py"), "requirements", needed, "--pyproject", ROOT / "pyproject.toml", "--validate",
             "--output-reproducible", "-o", output / SBOM)  # fmt: skip
+    # The tool knows no version that is computed.
+    sbom = json.loads((output / SBOM).read_text())
+    sbom["metadata"]["component"]["version"] = read_version()
+    (output / SBOM).write_text(json.dumps(sbom, indent=2, sort_keys=True) + "\n")
 
 
 def build_package(kind: str, python: Path, output: Path) -> None:
@@ -71,13 +76,21 @@ def _program(name: str) -> Path:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Build and check the files of a release.")
-    parser.add_argument("--output", type=Path, default=ROOT / "dist", help="empty folder, or a former release's")
-    parser.add_argument("--without", action="append", choices=PACKAGES, default=[], help="package to leave out")
-    parser.add_argument("--python", type=Path, default=Path("/usr/bin/python3"), help="Python of deb and RPM")
+    parser.add_argument(
+        "--output", type=Path, default=ROOT / "dist", help="empty folder, or a former release's"
+    )
+    parser.add_argument(
+        "--without", action="append", choices=PACKAGES, default=[], help="package to leave out"
+    )
+    parser.add_argument(
+        "--python", type=Path, default=Path("/usr/bin/python3"), help="Python of deb and RPM"
+    )
     chosen = parser.parse_args()
     kinds = [kind for kind in PACKAGES if kind not in chosen.without]
     if missing := missing_builders(kinds):
-        sys.exit(f"{'; '.join(missing)}, which is not installed: install it, or leave the package out (--without)")
+        sys.exit(
+            f"{'; '.join(missing)}, which is not installed: install it, or leave the package out (--without)"
+        )
     output = chosen.output.absolute()
     for old in (*output.glob("rankmend[-_.]*"), output / "SHA256SUMS"):
         old.unlink(missing_ok=True)

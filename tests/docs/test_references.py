@@ -120,6 +120,13 @@ def test_the_changelog_begins_with_this_version_in_at_most_120_lines() -> None:
     assert len(section.partition("\n## ")[0].splitlines()) <= 120
 
 
+def test_the_readme_is_short_enough_to_be_read() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+
+    assert len(text.splitlines()) <= 90
+    assert len(text.split()) <= 750
+
+
 def test_the_module_map_names_every_folder_of_code() -> None:
     text = (DOCS / "internals/architecture.md").read_text(encoding="utf-8")
     section = text.partition("\n## Module map\n")[2].partition("\n## ")[0]

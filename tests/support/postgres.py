@@ -193,9 +193,7 @@ def running_server(
     *, data_folder: Path | None = None, initdb_words: tuple[str, ...] = (), **settings: str
 ) -> Iterator[PostgresServer]:
     """Run a server, or skip the test with the reason."""
-    pytest.importorskip(
-        "psycopg", reason="psycopg is not installed: pip install psycopg"
-    )
+    pytest.importorskip("psycopg", reason="psycopg is not installed: pip install psycopg")
     programs = find_programs()
     if programs is None:
         pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
