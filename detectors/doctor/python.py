@@ -31,9 +31,9 @@ def _packages(facts: PythonFacts) -> HostVerdict:
         return lacking(f"missing: {lost}", f"{quoted(facts.own)} -m pip install {names}")
     # Nothing is lost where nobody wants it: few environments run both the ranks and the agent.
     left_out = [
-        f"{install_line(lost)} for {', '.join(_uses(lost))}"
+        f"{install_line(absent)} for {', '.join(_uses(absent))}"
         for packages in EXTRAS.values()
-        if (lost := [package for package in packages if package.module in facts.missing])
+        if (absent := [package for package in packages if package.module in facts.missing])
     ]
     return ok("; ".join((facts.own, *left_out)))
 
