@@ -3,7 +3,8 @@
 `rankmend run` keeps one on each node, under the ranks' interpreter. It imports the modules of which the ranks have told
 at their first step (`rankmend.hook.imports`). It gets verdicts, of another server or a guess, on what to leave out, and looks at
 itself after each package: at the first for which they don't hold it ends, and says so. Without verdicts it tries each package
-in a disposable child first (`rankmend.hook.trials`).
+in a disposable child first (`rankmend.hook.trials`). In a script's first run it gets the import statements at the head of
+the script instead, and guesses that it may follow them.
 
 How a process of it becomes a rank: `rankmend.hook.forking`.
 
@@ -15,6 +16,7 @@ Standard library and Python 3.8 only.
 import contextlib
 import gc
 import importlib
+import importlib.util
 import json
 import os
 import signal
@@ -148,11 +150,14 @@ class Prepared:
         self._has_tried_all = True
         self.environment = []  # that imports have changed, as `Replay.environment` tells it
         self.expected = told["expected"]  # as `rankmend.hook.variables` takes it
+        self.first = None  # in a script's first run: the imports of this process, as a rank would tell of them
         self.packages = {name.partition(".")[0] for name, _origin in told["modules"]}
 
     def import_to_fork(self, try_s_max):
         """Import what a fork leaves whole. ``try_s_max``: seconds to try one package."""
-        if self._told["verdicts"] is None:
+        if self._told.get("statements") is not None:
+            self._import_statements()
+        elif self._told["verdicts"] is None:
             self._try_and_import(try_s_max)
         else:
             self._import_as_told()
@@ -200,6 +205,8 @@ class Prepared:
             return False
         verdicts = {"left_out": self.left_out, "missing": self._missing, "stamps": self._stamps}
         verdicts["by_fork"] = sorted(self._by_fork)
+        if self.first is not None:
+            verdicts["first"] = self.first
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
             with os.fdopen(os.open(path, flags, 0o600), "w", encoding="ascii") as file:
@@ -269,6 +276,38 @@ class Prepared:
         if fault:
             raise WrongVerdictError("", "one of the packages %s" % fault)
 
+    def _import_statements(self):
+        """Follow the script's first imports, as long as they are of installed packages.
+
+        Raise `WrongVerdictError` at the first package that a fork would break.
+        """
+        before = trials.Before()
+        by_imports = {}
+        for name, parts in self._told["statements"]:
+            package = name.partition(".")[0]
+            if not _is_installed(package):
+                break  # the script's own, which may do anything
+            before.renew()
+            try:
+                importlib.import_module(name)
+                __import__(name, fromlist=parts)
+            except BaseException as error:
+                raise WrongVerdictError(package, trials.describe(error)) from error
+            fault = trials.worst(before.fault(is_alone=False), before.missed())
+            if fault:
+                raise WrongVerdictError(package, fault)
+            made = self._variables.take_made()
+            if made:
+                by_imports.setdefault(package, {}).update(made)
+        before.end()
+        fault = trials.broken_by_fork()
+        if fault:
+            raise WrongVerdictError("", "one of the packages %s" % fault)
+        modules = imports.installed_modules()
+        self._note_stamps(modules)
+        self.count = sum(not import_order.is_pythons_own(origin) for _name, origin in modules)
+        self.first = {"modules": modules, "by_imports": by_imports}
+
     def _note_stamps(self, modules):
         for name, origin in modules:
             if "." not in name and os.path.isabs(origin):
@@ -282,6 +321,15 @@ class Prepared:
                 raise UnforkableError(
                     "the script changes %s, which a library may read at import" % name
                 )
+
+
+def _is_installed(package):
+    """Return whether this is a package of Python or an installed one; imports nothing."""
+    try:
+        spec = importlib.util.find_spec(package)
+    except (ImportError, ValueError):
+        return False
+    return spec is not None and import_order.is_installed(spec.origin)
 
 
 def _package_folders():

@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 
-from rankmend.hook import becoming, imports, layout, variables
+from rankmend.hook import becoming, import_order, imports, layout, variables
 
 REASON_BYTES_MAX = 300
 OOM_SCORE_FILE = "/proc/self/oom_score_adj"
@@ -297,6 +297,12 @@ def watch_the_steps(_rank):
 
 def follow_the_variables(rank):
     """Have this rank start afresh if its script sets a variable otherwise than the imports have met it."""
+    if rank.prepared.first is not None:
+        imports.begin_first()
+        import_order.watch_forked(
+            variables.Guessed(os.environ._data, lambda: start_afresh(rank.body))
+        )
+        return
     expected = rank.prepared.expected
     if expected is None:  # nobody has learned
         return

@@ -37,6 +37,14 @@ def watch():
         pass
 
 
+def watch_forked(touched):
+    """Begin in a rank that was forked in its script's first run; ``touched``: what follows its variables."""
+    global _watch
+    _watch = _Watch(os.environ._data.copy(), ())
+    sys.meta_path.insert(0, _watch)
+    variables.follow(touched)
+
+
 def note_site():
     """Note that what has changed so far was changed before the script's first line."""
     try:
@@ -125,10 +133,16 @@ class ImportOrder:
 
 
 class _Watch:
-    def __init__(self):
+    def __init__(self, began=None, modules=None):
+        """``began``: the environment that the script begins with; None: the one of the process's start.
+
+        ``modules``: imported before, and told; None: those of this process.
+        """
         # (environment, module whose import had changed it or None), the newest last
-        self.looks = [(started_with(), None)]
-        self.found_in = dict.fromkeys(sys.modules, 0)  # module: the look at its last search
+        self.looks = [(started_with() if began is None else began, None)]
+        self.found_in = dict.fromkeys(
+            sys.modules if modules is None else modules, 0
+        )  # module: the look at its last search
         self._open = {}  # thread: the imports that it is in
         self.look(SITE)
         if len(self.looks) == 1:  # equal: the same objects are compared four times as quickly

@@ -14,6 +14,7 @@ from rankmend.hook import import_order, layout, new_modules, variables
 _OURS = ("rankmend", "sitecustomize", "usercustomize", "__main__", "__mp_main__")
 _is_told = False
 _shared = None  # in a forked rank: the packages of which its server knows
+_is_first = False  # in a rank that was forked in its script's first run
 _path = None  # in a forked rank: the file that it writes
 
 
@@ -29,6 +30,13 @@ def begin_forked(packages):
     os.environ.pop(layout.ENV_IMPORTS_FILE, None)
 
 
+def begin_first():
+    """Note that this rank was forked in its script's first run: it tells what it imports after its server."""
+    global _is_first
+    begin_forked(frozenset())
+    _is_first = True
+
+
 def tell():
     """Write the list once, where the launcher asks for it; never raise."""
     global _is_told
@@ -38,7 +46,10 @@ def tell():
             return
         _is_told = True
         before = started_with()
-        if _shared is not None:
+        if _is_first:
+            told = describe(import_order.take(), before)
+            told["follows"] = True
+        elif _shared is not None:
             variables.end()
             told = {"more": sorted(_packages() - _shared)}
         elif before.get(layout.ENV_IMPORTS_FILE) == path:

@@ -8,6 +8,7 @@ What the ranks tell (`rankmend.hook.import_order`), and the launcher merges:
     by_imports   module: [variables, differing] that its import has set itself
     expected     variable: the values that the script may set it to in a forked rank (`rankmend.hook.variables`)
     environment  variables that have changed at an unknown time; such a script can't be replayed
+    statements   in the first run of a script, where no rank has told yet: [name, names] of its first imports
 """
 
 import os
@@ -27,6 +28,13 @@ class Replay:
 
     def refusal(self):
         """Return why no rank can be forked at all, or None."""
+        if self._told.get("statements") is not None:
+            changed = sorted(
+                name
+                for name in {**self._started_with, **self._began}
+                if self._started_with.get(name) != self._began.get(name)
+            )
+            return "%s is changed before the script begins" % changed[0] if changed else None
         made, differing = self._told["by_imports"].get(import_order.SITE, ({}, ()))
         for name in differing:
             return "%s is changed before the script begins, and differs between the ranks" % name
@@ -69,6 +77,17 @@ class Replay:
             if self._met.get(variable) != self._kept(variable):
                 return "changes %s at import, which the script has changed before" % variable
         return None
+
+    def take_made(self):
+        """Keep what an import of a script's first run has just changed, and return it: a forked rank has it as well."""
+        made = {
+            name: os.environ.get(name)
+            for name in {**self._met, **os.environ}
+            if os.environ.get(name) != self._met.get(name)
+        }
+        self._made.update(made)
+        self._met = dict(os.environ)
+        return made
 
     def environment(self):
         """Return (name, before, after) of what is changed in a forked rank before its script begins."""

@@ -50,6 +50,7 @@ class _Named:
     environment = ()
     oom_score = None
     expected = None
+    first = None
     packages = frozenset()  # type: frozenset[str]
 
     def __init__(self, names):

@@ -16,6 +16,8 @@ ENDS_AFTER_S = (
     30.0  # later no import of the script's beginning is meant, and starting again costs more
 )
 VALUES_MAX = 8  # of one variable
+# Read by torch._dynamo, which the server of a first run imports before the script would (at its first optimizer).
+_READ_LATE = ("TORCH", "PYTORCH", "TRITON", "AOT")
 _followed = None
 
 
@@ -89,9 +91,38 @@ class Expected(_Followed):
         if os.getpid() != self._pid:  # a child that the script has forked
             return
         if time.monotonic() >= self._until_s or _has_met_others():
-            end()
+            self._give_up()
             return
         self._start_afresh()
+
+    def _give_up(self):
+        end()
+
+
+class _AnyBut:
+    """What the variables may be set to of a script in its first run: its first imports came before any of its lines."""
+
+    def get(self, name, default):
+        return default if name.startswith(_READ_LATE) else None
+
+
+class Guessed(Expected):
+    """The environment of a forked rank in its script's first run; it tells what it imports, as a fresh one."""
+
+    def __init__(self, variables, start_afresh):
+        Expected.__init__(self, variables, _AnyBut(), start_afresh)
+        self._touched = Touched({})
+
+    @property
+    def values(self):
+        return self._touched.values
+
+    def note(self, name, value):
+        self._touched.note(name, value)
+        Expected.note(self, name, value)
+
+    def _give_up(self):
+        pass  # what it tells is wanted still
 
 
 def _has_met_others():

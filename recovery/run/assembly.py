@@ -38,6 +38,7 @@ from recovery.launcher.ranks.command import (
     may_use_torch,
 )
 from recovery.launcher.ranks.contained import parse_prefix
+from recovery.launcher.ranks.first_imports import read_first_imports
 from recovery.launcher.ranks.fork_server import ForkServer
 from recovery.launcher.ranks.kept_imports import KeptImports
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder, default_root
@@ -207,7 +208,7 @@ def make_store(
 ) -> tuple[RendezvousStore, bool]:
     """Host the ranks' rendezvous if they run PyTorch, else leave it to rank 0.
 
-    ``imports_torch``: what an earlier run has told of this script; None: not known, so the process starts now,
+    ``imports_torch``: what an earlier run or the script itself tells; None: not known, so the process starts now,
     beside the ranks' imports. Where the fork server is about to have torch, the first attempt has it forked.
     Also return whether that PyTorch is an old one, whose flight recorder is off by default.
     """
@@ -304,6 +305,7 @@ def make_fork_server(
         clock,
         node,
         kept=kept,
+        first=() if command.script is None else read_first_imports(Path(command.script)),
         say=None if options.quiet else say,
     )
 

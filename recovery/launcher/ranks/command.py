@@ -49,6 +49,13 @@ class RankCommand:
         False  # not Python: a shell script, say, that may run several Pythons, one after the other
     )
 
+    @property
+    def script(self) -> str | None:
+        """The script that this host's Python runs; None: a module or another program."""
+        if self.interpreter is None or self.argv[2] == "-m":
+            return None
+        return self.argv[2]
+
 
 def choose_interpreter(
     explicit: str | None, environment: Mapping[str, str], own_path: str, own_prefix: Path

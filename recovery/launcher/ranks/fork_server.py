@@ -2,7 +2,8 @@
 
 Its life: learn what the ranks import (they tell at their first step), start the server once all ranks train, fork
 from it whenever ranks start, and start another one when it has ended. Where an earlier run has left its list
-(`recovery.launcher.ranks.kept_imports`), the server starts with the launcher, and the first ranks wait until it is ready. Ranks also wait for one that
+(`recovery.launcher.ranks.kept_imports`), the server starts with the launcher, and the first ranks wait until it is ready. In a
+script's first run it starts as early, with the imports at the head of the script (`recovery.launcher.ranks.first_imports`). Ranks also wait for one that
 imports by a guess, which is ahead of them, but for none that tries each package. Like a standby it is a child of the guardian
 with a mark above all attempts, and dies with it. Whatever goes wrong with it, ranks start without it.
 """
@@ -14,7 +15,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -29,6 +30,7 @@ from rankmend.milestones import ProcessMilestone, name_milestone
 from recovery.launcher.guardian.guardian_client import Guardian, Spawn
 from recovery.launcher.guardian.packets import STANDBY_ATTEMPT, Event, Exited, Spawned, SpawnFailed
 from recovery.launcher.guardian.rank_process import SpawnBody, encode_body
+from recovery.launcher.ranks.first_imports import Statement, is_package_file
 from recovery.launcher.ranks.kept_imports import KeptImports, TriedImports, varying
 from recovery.launcher.ranks.shared_imports import share
 from recovery.launcher.ranks.standbys import WAITING_MAIN, log_end, waiting_environment
@@ -54,6 +56,15 @@ GUESSES_MAX: Final = 3
 GUESS_S_MAX: Final = 120.0  # to get ready by a guess: what hangs at import is found by a trial
 # Until the next one, after a server that ended or could not start. Short of memory, one at once could cost a rank its life.
 RETRY_S: Final = 60.0
+# A server of a first run that lacks more of what its ranks have told gives way to one that has it. The ranks import the rest.
+LACKING_SHARE_MAX: Final = 0.1
+_NOTHING_TOLD: Final[Mapping[str, Any]] = {
+    "modules": [],
+    "changes": [],
+    "by_imports": {},
+    "expected": {},
+    "environment": {},
+}
 _IMPORTS_BYTES_MAX: Final = 8 << 20  # 3,500 modules of lightning take 0.4 MB
 _WORD_BYTES_MAX: Final = 128 << 10
 _SHOWN_MAX: Final = 20
@@ -99,6 +110,7 @@ class ForkServer:
         node: str | None = None,
         *,
         kept: KeptImports | None = None,
+        first: Sequence[Statement] = (),
         say: Callable[[str], None] | None = None,
         try_s_max: float = TRY_S_MAX,
         known_s_min: float = KNOWN_S_MIN,
@@ -108,7 +120,7 @@ class ForkServer:
     ) -> None:
         """``count``: ranks of this node. ``folder``: private to this user, for a list and the output.
 
-        ``kept``: from an earlier run. ``say``: tells people, once, that a restart is quick from now on. ``try_s_max``: seconds to import one package, before it is left out.
+        ``kept``: from an earlier run. ``first``: what the script imports first, used where nothing is kept. ``say``: tells people, once, that a restart is quick from now on. ``try_s_max``: seconds to import one package, before it is left out.
         ``fork_s_max``: seconds to fork one process. The server runs in the folder of this process, as ranks do.
         """
         self._python = python
@@ -131,6 +143,12 @@ class ForkServer:
         self._tried: TriedImports | None = None  # this list, with verdicts that have held
         self._guess: _Verdicts = _Verdicts()  # what may hold, until it is clear that it doesn't
         self._guesses_left = 0
+        self._first: Sequence[Statement] = ()  # of a first run, until its ranks have told
+        self._first_ready: dict[str, Any] | None = (
+            None  # what the server of a first run has imported
+        )
+        self._first_verdicts: dict[str, Any] = {}
+        self._first_took_s = 0.0
         self._slot = FIRST_SLOT - 1  # of the newest server
         self._store_slot = FIRST_STORE_SLOT - 1  # of the newest process that serves stores
         self._pid = 0
@@ -149,10 +167,14 @@ class ForkServer:
         if kept is not None and (tried := kept.read()) is not None:
             self._told, self._tried = tried.told, tried
             self._wait("the fork server had not started yet")
+        elif first and (kept is None or not kept.had_wrong_guess()):
+            self._first, self._guesses_left = first, 1
+            self._told = {**_NOTHING_TOLD, "statements": first}
+            self._wait("the fork server had not started yet")
 
     @property
     def is_learning(self) -> bool:
-        return self.state is ServerState.LEARNING
+        return self.state is ServerState.LEARNING or bool(self._first)
 
     @property
     def pid(self) -> int:
@@ -173,7 +195,7 @@ class ForkServer:
         ready_s_max = self._ready_s_max
         if self.state is ServerState.STARTING and now_s - self._started_at_s >= ready_s_max:
             self._stop(guardian, f"it was not ready within {ready_s_max:g} s")
-        if not may_start and self._tried is None:
+        if not may_start and self._tried is None and not self._first:
             return
         if self._sources and self.state in (ServerState.LEARNING, ServerState.READY):
             self._hear_ranks(guardian)
@@ -226,15 +248,19 @@ class ForkServer:
         if not self._told:
             return None
         left_out = self.left_out if self._tried is None else self._tried.verdicts["left_out"]
-        is_listed = any(name == "torch" for name, _origin in self._told["modules"])
-        return is_listed and "torch" not in left_out
+        return self._lists_torch and "torch" not in left_out
 
     @property
     def imports_torch(self) -> bool | None:
-        """Return whether the ranks import PyTorch, as an earlier run has told; None: not known."""
-        if self._tried is None:
-            return None
-        return any(name == "torch" for name, _origin in self._told["modules"])
+        """Return whether the ranks import PyTorch, as an earlier run or the script tells; None: not known."""
+        if self._first:
+            return self._lists_torch or None
+        return None if self._tried is None else self._lists_torch
+
+    @property
+    def _lists_torch(self) -> bool:
+        listed = self._first or self._told["modules"]
+        return any(name.partition(".")[0] == "torch" for name, _more in listed)
 
     def fork_store(self, guardian: Guardian, channel: int, output: int) -> int | None:
         """Have a process forked that serves rendezvous stores, and return its slot; None: impossible now.
@@ -317,7 +343,7 @@ class ForkServer:
         """Take in what the ranks have told at their first step, once all of them have.
 
         Fresh ranks tell a list; so do forked ones that have started themselves afresh (`rankmend.hook.variables`).
-        Other forked ranks tell the packages of which the server doesn't know.
+        Other forked ranks tell the packages of which the server doesn't know, and in a first run a list that follows the server's.
         """
         told: list[Any] = []
         for path in self._sources:
@@ -334,8 +360,21 @@ class ForkServer:
             log.info("the ranks import packages that the fork server does not know: %s", more)
             self._kept.forget()  # the next run learns them
         if told and not more:
-            self._learn(guardian, told)
+            self._learn(guardian, [self._whole(one) for one in told])
         self._sources = []
+
+    def _whole(self, told: Any) -> Any:
+        """Return the list of a rank that was forked in a first run with that of its server in front."""
+        before = self._first_ready
+        if type(told) is not dict or not told.get("follows") or before is None:
+            return told
+        count = len(before["modules"])
+        return {
+            **told,
+            "modules": [*before["modules"], *told["modules"]],
+            "changes": [[count + index, variables] for index, variables in told["changes"]],
+            "by_imports": {**before["by_imports"], **told["by_imports"]},
+        }
 
     def _learn(self, guardian: Guardian, told: list[Any]) -> None:
         try:
@@ -343,6 +382,14 @@ class ForkServer:
         except ValueError as error:
             self._give_up(f"a rank reported {error}")
             return
+        if self._first and self._serves(shared):
+            self._first = ()
+            self._tried = TriedImports(shared, self._first_verdicts, self._first_took_s)
+            self._told = shared
+            if self._kept is not None:
+                self._kept.write(self._tried)
+            return
+        self._first = ()
         if self.state is not ServerState.LEARNING:
             self._end(guardian)  # its list is another one
             names = varying(self._told, shared)
@@ -415,6 +462,9 @@ class ForkServer:
                 case {"left_out": dict(left_out), "imported": int(count), "took_s": float(took_s)}:
                     self._note_ready(left_out, count, took_s)
                 case {"failed": str(reason), "can_stand_by": bool(can_stand_by)}:
+                    if self._first:
+                        self._drop_first(reason)
+                        continue
                     if can_stand_by:
                         self._keep_for_standbys()
                     self._forget_trials()
@@ -441,7 +491,9 @@ class ForkServer:
         self._ready_at_s = self._clock.now_s()
         self.why_not = ""
         self.left_out = left_out
-        if self._tried is None:
+        if self._first:
+            self._first_took_s, self._first_ready = took_s, self._read_first()
+        elif self._tried is None:
             self._keep_trials(took_s)
         with contextlib.suppress(OSError):
             self._log().unlink()
@@ -460,7 +512,37 @@ class ForkServer:
             return self._known_s_max
         return GUESS_S_MAX if self._guesses_left else READY_S_MAX
 
+    def _serves(self, shared: Mapping[str, Any]) -> bool:
+        """Return whether the server of a first run has nearly all that its ranks have told."""
+        if self.state is not ServerState.READY or self._first_ready is None:
+            return False
+        has = {name for name, _origin in self._first_ready["modules"]}
+        wanted = [name for name, origin in shared["modules"] if is_package_file(origin)]
+        lacking = sum(name not in has for name in wanted)
+        return lacking <= LACKING_SHARE_MAX * len(wanted)
+
+    def _read_first(self) -> dict[str, Any] | None:
+        try:
+            self._first_verdicts = json.loads(self._verdicts_file.read_bytes())
+            return dict(self._first_verdicts.pop("first"))
+        except (OSError, ValueError, KeyError) as error:
+            log.info("the fork server has left no list: %r", error)
+            return None
+
+    def _drop_first(self, reason: str) -> None:
+        """Go on as without a list: a fork would break what the script imports first, or it ends the server."""
+        self._drop_channel()
+        self._first, self._told, self._guesses_left = (), {}, 0
+        self.state = ServerState.LEARNING
+        self.why_not = reason
+        if self._kept is not None:
+            self._kept.note_wrong_guess()
+        log.info("the first imports of the script are left to its ranks: %s", reason)
+
     def _note_wrong_verdict(self, package: str, reason: str, wrong: Mapping[str, Any]) -> None:
+        if self._first:
+            self._drop_first(f"{package} {reason}".strip())
+            return
         if self._tried is not None:
             self._learn_again(
                 f"imports are not what they were: {package} {reason}".replace("  ", " ")
@@ -505,7 +587,7 @@ class ForkServer:
         self.standby_list = path
 
     def _forget_trials(self) -> None:
-        self._tried = None
+        self._tried, self._first = None, ()
         if self._kept is not None:
             self._kept.forget()
 
@@ -532,6 +614,9 @@ class ForkServer:
         self._drop_channel()
         if self._ready_at_s is None and self._tried is not None:
             self._forget_trials()  # it died of what had been found harmless
+        elif self._ready_at_s is None and self._first:
+            self._drop_first(reason)
+            return
         elif self._ready_at_s is None and self._guesses_left:
             self._guesses_left = 0
             self._wait("the fork server was still importing")

@@ -122,6 +122,22 @@ class KeptImports:
         kept = {"version": VERSION, "varying": sorted(names)}
         self._begin(lambda: self._replace(json.dumps(kept).encode()))
 
+    def note_wrong_guess(self) -> None:
+        """Keep that this version of the script can't be forked by its first imports; returns at once."""
+        kept = {"version": VERSION, "wrong_guess": self._stamp_script()}
+        self._begin(lambda: self._replace(json.dumps(kept).encode()))
+
+    def had_wrong_guess(self) -> bool:
+        """Return whether an earlier run has noted that."""
+        try:
+            body = read_if_there(self._path, _BYTES_MAX, LaunchError, follow_link=False)
+            kept = json.loads(body or b"{}")
+            age_s = self._clock.unix_s() - self._path.stat().st_mtime if body else 0.0
+            is_of_today = kept["version"] == VERSION and 0 <= age_s < KEPT_S_MAX
+            return bool(is_of_today and kept["wrong_guess"] == self._stamp_script())
+        except (LaunchError, OSError, ValueError, TypeError, KeyError, RecursionError):
+            return False
+
     def forget(self) -> None:
         """Remove the list; returns at once."""
         self._begin(lambda: self._path.unlink(missing_ok=True))

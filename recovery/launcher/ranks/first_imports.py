@@ -1,0 +1,88 @@
+"""What a script is about to import, read from its text: the fork server's list in a script's first run.
+
+Taken are the imports before the first statement that does anything else. A fresh rank makes them before it runs any line
+that could set a variable, change `sys.path` or start something, so one process may make them for all ranks. A
+script's own modules end the list, because they may do all of this. The server looks at itself after each package
+(`rankmend.hook.fork_server`), and ends at the first one that a fork would break.
+"""
+
+import ast
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+log = logging.getLogger(__name__)
+
+SCRIPT_BYTES_MAX: Final = 1 << 20
+_STATEMENTS_MAX: Final = 500
+_OURS: Final = "rankmend"  # the server has it, and a rank's is its own
+_NEVER: Final = ("__future__", "antigravity", "this")
+# The first optimizer of PyTorch imports it, a second in each rank.
+_OPTIMIZER: Final = "torch._dynamo"
+# A script that sets variables may mean those that it reads at import.
+_SETS_VARIABLES: Final = ("environ", "putenv")
+
+Statement = tuple[str, tuple[str, ...]]  # `from name import names`; no names: `import name`
+
+
+def read_first_imports(script: Path) -> tuple[Statement, ...]:
+    """Return what the script imports first; empty where that can't be read from its text."""
+    try:
+        with script.open("rb") as file:
+            source = file.read(SCRIPT_BYTES_MAX + 1)
+        if len(source) > SCRIPT_BYTES_MAX:
+            return ()
+        text = source.decode()
+        return first_imports(text, lambda name: _is_beside(script, name))
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        log.info("no imports are read from %s: %r", script, error)
+        return ()
+
+
+def first_imports(text: str, is_own: Callable[[str], bool]) -> tuple[Statement, ...]:
+    """Return the imports of this source before its first other statement, or before the first that ``is_own``."""
+    found: list[Statement] = []
+    for statement in _leading(ast.parse(text).body):
+        names = _names(statement)
+        if names is None or any(is_own(name.partition(".")[0]) for name, _parts in names):
+            break
+        found += [one for one in names if one[0].partition(".")[0] not in (_OURS, *_NEVER)]
+        if len(found) >= _STATEMENTS_MAX:
+            break
+    has_torch = any(name.partition(".")[0] == "torch" for name, _parts in found)
+    if has_torch and "optim" in text and not any(word in text for word in _SETS_VARIABLES):
+        found.append((_OPTIMIZER, ()))
+    return tuple(found)
+
+
+def _leading(body: Sequence[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
+    for statement in body:
+        match statement:
+            case ast.Import() | ast.ImportFrom():
+                yield statement
+            case ast.Expr(value=ast.Constant()):
+                pass  # the docstring
+            case _:
+                return
+
+
+def _names(statement: ast.Import | ast.ImportFrom) -> list[Statement] | None:
+    """Return what a statement imports; None for what lies beside the script."""
+    if isinstance(statement, ast.Import):
+        return [(alias.name, ()) for alias in statement.names]
+    if statement.level or statement.module is None:
+        return None
+    return [(statement.module, tuple(alias.name for alias in statement.names if alias.name != "*"))]
+
+
+def _is_beside(script: Path, name: str) -> bool:
+    """Return whether the folder of the script, the first that Python searches, may have this module."""
+    return (
+        next(script.parent.glob(f"{name}.*"), None) is not None or (script.parent / name).exists()
+    )
+
+
+def is_package_file(origin: str) -> bool:
+    """Return whether a module found there belongs to an installed package, not to Python itself."""
+    return "/site-packages/" in origin or "/dist-packages/" in origin
