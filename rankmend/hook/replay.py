@@ -16,6 +16,8 @@ import sys
 
 from rankmend.hook import import_order
 
+_OF_PYTHON = "LC_CTYPE"  # set by Python itself where the locale is C (PEP 538)
+
 
 class Replay:
     def __init__(self, told, started_with):
@@ -29,12 +31,10 @@ class Replay:
     def refusal(self):
         """Return why no rank can be forked at all, or None."""
         if self._told.get("statements") is not None:
-            changed = sorted(
-                name
-                for name in {**self._started_with, **self._began}
-                if self._started_with.get(name) != self._began.get(name)
-            )
-            return "%s is changed before the script begins" % changed[0] if changed else None
+            for name in sorted({**self._started_with, **self._began}):
+                if name != _OF_PYTHON and self._began.get(name) != self._started_with.get(name):
+                    return "%s is changed before the script begins" % name
+            return None
         made, differing = self._told["by_imports"].get(import_order.SITE, ({}, ()))
         for name in differing:
             return "%s is changed before the script begins, and differs between the ranks" % name

@@ -8,6 +8,7 @@ script's own modules end the list, because they may do all of this. The server l
 
 import ast
 import logging
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -41,7 +42,10 @@ def read_first_imports(script: Path) -> tuple[Statement, ...]:
 
 
 def first_imports(text: str, is_own: Callable[[str], bool]) -> tuple[Statement, ...]:
-    """Return the imports of this source before its first other statement, or before the first that ``is_own``."""
+    """Return the imports of this source before its first other statement, or before the first that ``is_own``.
+
+    Empty where all are Python's own: ranks import those in no time.
+    """
     found: list[Statement] = []
     for statement in _leading(ast.parse(text).body):
         names = _names(statement)
@@ -50,8 +54,14 @@ def first_imports(text: str, is_own: Callable[[str], bool]) -> tuple[Statement, 
         found += [one for one in names if one[0].partition(".")[0] not in (_OURS, *_NEVER)]
         if len(found) >= _STATEMENTS_MAX:
             break
-    has_torch = any(name.partition(".")[0] == "torch" for name, _parts in found)
-    if has_torch and "optim" in text and not any(word in text for word in _SETS_VARIABLES):
+    packages = {name.partition(".")[0] for name, _parts in found}
+    if packages <= sys.stdlib_module_names:
+        return ()
+    if (
+        "torch" in packages
+        and "optim" in text
+        and not any(word in text for word in _SETS_VARIABLES)
+    ):
         found.append((_OPTIMIZER, ()))
     return tuple(found)
 

@@ -359,7 +359,10 @@ class ForkServer:
         if any(more) and self._kept is not None:
             log.info("the ranks import packages that the fork server does not know: %s", more)
             self._kept.forget()  # the next run learns them
-        if told and not more:
+        is_known = not self._first and all(
+            type(one) is dict and one.get("follows") for one in told
+        )  # later ranks of the server of a first run
+        if told and not more and not is_known:
             self._learn(guardian, [self._whole(one) for one in told])
         self._sources = []
 
@@ -389,13 +392,13 @@ class ForkServer:
             if self._kept is not None:
                 self._kept.write(self._tried)
             return
-        self._first = ()
         if self.state is not ServerState.LEARNING:
             self._end(guardian)  # its list is another one
+        if self.state is not ServerState.LEARNING and not self._first:
             names = varying(self._told, shared)
             if names and self._kept is not None:
                 self._kept.note_varying(names)
-        self._told, self._tried = shared, None
+        self._first, self._told, self._tried = (), shared, None
         self._guess, self._guesses_left = _Verdicts(), self._guesses_max
         self._wait("the fork server had not started yet")
 

@@ -411,3 +411,124 @@ def test_where_every_guess_was_wrong_each_package_is_tried(runs: TwoRuns) -> Non
     runs.learn(["json", *(f"noisy{number}" for number in range(GUESSES_MAX + 1))])
 
     assert len(node.server.left_out) == GUESSES_MAX + 1
+
+
+# A script's first run, in which the server follows the imports at its head.
+
+FIRST = (("json", ()), ("counted", ("part",)), ("os", ("path",)))
+TELLS = """
+import sys, os
+{change}
+import late
+print(os.environ.get("MADE"), "counted.part" in sys.modules)
+from rankmend.hook import imports
+imports.tell()
+"""
+
+
+def begin_first(runs: TwoRuns, **options: Any) -> None:
+    node = runs.node
+    node.server = node.make_server(kept=runs.kept, first=FIRST, **options)
+    assert node.server.is_learning
+    node.server.tick(node.guardian, may_start=False)
+    assert node.server.state is ServerState.STARTING
+
+
+def add_counted(node: Node, text: str = "") -> None:
+    """Add a package that counts its imports and sets a variable at each."""
+    node.add_package(
+        "counted",
+        f"import os\nopen({str(node.folder / 'count')!r}, 'a').write('x')\nos.environ['MADE'] = 'yes'\n{text}",
+    )
+    (node.packages / "counted" / "part.py").write_text(
+        "".join(f"import counted.part_{number}\n" for number in range(12))
+    )
+    for number in range(12):
+        (node.packages / "counted" / f"part_{number}.py").touch()
+    node.add_package("late", "")
+    (node.folder / "train.py").touch()
+
+
+def fork_two(node: Node, change: str = "") -> list[Path]:
+    told = [node.folder / f"told-{rank}" for rank in range(2)]
+    for rank, path in enumerate(told):
+        assert node.fork(node.script(TELLS.format(change=change)), rank=rank, tells_to=path)
+    return told
+
+
+def test_the_first_ranks_of_a_first_run_are_forked_and_what_they_import_is_kept(
+    runs: TwoRuns,
+) -> None:
+    node = runs.node
+    add_counted(node)
+
+    begin_first(runs)
+    told = fork_two(node, "os.environ['HF_HOME'] = '/anywhere'")
+    node.of(Exited, 2)
+
+    assert [node.output(rank).read_text() for rank in range(2)] == ["yes True\n"] * 2
+    assert (node.folder / "count").read_text() == "x"
+    node.server.learn_from(told)
+    node.until(lambda: kept_files(runs.state))
+    tried = eventually(runs.kept.read, "it can be read")
+    names = [name for name, _origin in tried.told["modules"]]
+    assert names.index("counted") < names.index("counted.part") < names.index("late")
+    assert tried.told["by_imports"]["counted"] == ({"MADE": "yes"}, []) or tried.told["by_imports"][
+        "counted"
+    ] == [{"MADE": "yes"}, []]
+    assert tried.told["changes"][-1][1] == {"HF_HOME": "/anywhere"}
+    assert node.server.state is ServerState.READY
+    assert not node.server.is_learning
+
+
+def test_a_server_that_lacks_much_of_what_the_ranks_tell_gives_way_to_one_that_has_it(
+    runs: TwoRuns,
+) -> None:
+    node = runs.node
+    add_counted(node)
+    for number in range(9):
+        node.add_package(f"more_{number}", "")
+
+    begin_first(runs)
+    told = fork_two(node, "import " + ", ".join(f"more_{number}" for number in range(9)))
+    node.of(Exited, 2)
+    node.server.learn_from(told)
+    node.until(lambda: kept_files(runs.state))
+
+    assert (node.folder / "count").read_text() == "xx"
+    assert node.server.state is ServerState.READY
+
+
+def test_where_a_fork_would_break_the_first_imports_ranks_start_afresh_and_so_at_each_run(
+    runs: TwoRuns,
+) -> None:
+    node = runs.node
+    add_counted(node, "kept = os.open('/proc/self/stat', os.O_RDONLY)")
+
+    begin_first(runs)
+    assert node.fork(node.script("print('ran')"))
+
+    (failed,) = node.of(SpawnFailed)
+    node.server.note_failed_fork(node.guardian, failed)
+    assert "counted opens" in node.server.why_not
+    assert node.server.state is ServerState.LEARNING
+    eventually(runs.kept.had_wrong_guess, "it is kept")
+    again = node.make_server(kept=runs.kept, first=FIRST)
+    assert again.state is ServerState.LEARNING
+
+
+def test_a_rank_of_a_first_run_that_sets_what_is_read_late_starts_itself_afresh(
+    runs: TwoRuns,
+) -> None:
+    node = runs.node
+    add_counted(node)
+
+    begin_first(runs)
+    assert node.fork(
+        node.script(
+            "import os, sys\nprint('counted' in sys.modules)\nos.environ['TORCH_LOGS'] = 'x'"
+        )
+    )
+    node.of(Exited)
+
+    assert node.output().read_text() == "True\nFalse\n"
