@@ -67,6 +67,16 @@ class _Glob(_Name):
 
 
 NAME: Final = _Name()
+
+
+class _NameOrEmpty(_Name):
+    """The same, or nothing: `--rdzv-id=$JOB` where the variable is not set."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return super().convert(value, param, ctx) if value else value
+
+
+NAME_OR_EMPTY: Final = _NameOrEmpty()
 checkpoint_name_option = click.option(
     "--checkpoint-name",
     "checkpoint_names",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click.core import ParameterSource
 
-from rankmend.cli.options import NAME, checkpoint_name_option
+from rankmend.cli.options import NAME, NAME_OR_EMPTY, checkpoint_name_option
 from rankmend.cli.output import echo
 from rankmend.cli.torchrun_options import (
     VARIABLE_PREFIX,
@@ -218,13 +218,15 @@ Examples:
 )
 @click.option(
     *both("--rdzv-id"),
-    type=NAME,
+    type=NAME_OR_EMPTY,
     help="TORCHELASTIC_RUN_ID; also names the job if --job and --checkpoint-dir don't.",
 )
 @click.option(*both("--rdzv-backend"), hidden=True)
 @click.option(*both("--rdzv-conf"), hidden=True)
 @click.option(*both("--monitor-interval"), type=float, hidden=True)
-@click.option(*both("--start-method"), hidden=True)
+@click.option(
+    *both("--start-method"), type=click.Choice(("spawn", "fork", "forkserver")), hidden=True
+)
 @click.option(*both("--node-rank"), type=click.IntRange(min=0), hidden=True)
 @click.option(
     *both("--local-addr"),

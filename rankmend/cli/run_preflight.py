@@ -60,7 +60,13 @@ def check_first(level_name: str, baseline: Path | None, asked: "RunOptions") -> 
         echo("rankmend: this node was not checked; its ranks start", err=True)
     else:
         _say(asked, f"pre-flight check {result.outcome.value} in {result.took_s:.0f} s")
-    return with_result(asked, result)
+    checked = with_result(asked, result)
+    if asked.grow_every_s is not None and not checked.passed_preflight:
+        _say(
+            asked,
+            "--grow-every takes in no node whose check did not pass: start this launcher again to repeat it",
+        )
+    return checked
 
 
 def with_result(asked: "RunOptions", result: "FlightResult") -> "RunOptions":

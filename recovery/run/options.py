@@ -252,12 +252,17 @@ def node_range(options: RunOptions) -> tuple[int, int]:
 
 
 def read_rdzv_conf(options: RunOptions) -> dict[str, str]:
-    """Return the settings of --rdzv-conf, ``name=value,...`` in torchrun's form, which quotes may surround."""
+    """Return the settings of --rdzv-conf, ``name=value,...`` in torchrun's form, which quotes may surround.
+
+    Raises ConfigError, as torchrun does, for what has no value.
+    """
     found = {}
     for item in (options.rdzv_conf or "").strip("'\"").split(","):
-        name, _, value = item.partition("=")
-        if name.strip():
-            found[name.strip()] = value.strip()
+        name, _, value = (part.strip() for part in item.partition("="))
+        if name and value:
+            found[name] = value
+        elif name or value:
+            raise ConfigError(f"--rdzv-conf {item.strip()!r:.100}: write it as NAME=VALUE,...")
     return found
 
 
