@@ -22,7 +22,9 @@ _NEVER: Final = ("__future__", "antigravity", "this")
 # The first optimizer of PyTorch imports it, a second in each rank.
 _OPTIMIZER: Final = "torch._dynamo"
 # A script that sets variables may mean those that it reads at import.
-_SETS_VARIABLES: Final = ("environ", "putenv")
+_ENVIRONMENT: Final = "environ"
+_SETTERS: Final = ("putenv", "unsetenv")
+_READERS: Final = ("get", "copy", "items", "keys", "values")
 
 Statement = tuple[str, tuple[str, ...]]  # `from name import names`; no names: `import name`
 
@@ -47,7 +49,8 @@ def first_imports(text: str, is_own: Callable[[str], bool]) -> tuple[Statement, 
     Empty where all are Python's own: ranks import those in no time.
     """
     found: list[Statement] = []
-    for statement in _leading(ast.parse(text).body):
+    tree = ast.parse(text)
+    for statement in _leading(tree.body):
         names = _names(statement)
         if names is None or any(is_own(name.partition(".")[0]) for name, _parts in names):
             break
@@ -57,11 +60,7 @@ def first_imports(text: str, is_own: Callable[[str], bool]) -> tuple[Statement, 
     packages = {name.partition(".")[0] for name, _parts in found}
     if packages <= sys.stdlib_module_names:
         return ()
-    if (
-        "torch" in packages
-        and "optim" in text
-        and not any(word in text for word in _SETS_VARIABLES)
-    ):
+    if "torch" in packages and "optim" in text and not _sets_variables(tree):
         found.append((_OPTIMIZER, ()))
     return tuple(found)
 
@@ -75,6 +74,28 @@ def _leading(body: Sequence[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
                 pass  # the docstring
             case _:
                 return
+
+
+def _sets_variables(tree: ast.Module) -> bool:
+    """Return whether the script may set a variable; reading one, such as LOCAL_RANK, is no reason."""
+    read: set[int] = set()
+    named: set[int] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(attr=name) | ast.Name(id=name) if name in _SETTERS:
+                return True
+            case ast.Subscript(value=value, ctx=ast.Load()):
+                read.add(id(value))
+            case ast.Attribute(value=value, attr=attr) if attr in _READERS:
+                read.add(id(value))
+            case ast.Compare(comparators=values):  # "RANK" in os.environ
+                read.update(id(value) for value in values)
+        match node:
+            case ast.Attribute(attr=name) | ast.Name(id=name) if name == _ENVIRONMENT:
+                named.add(id(node))
+            case ast.alias(name=name) if name in _SETTERS:
+                return True
+    return bool(named - read)
 
 
 def _names(statement: ast.Import | ast.ImportFrom) -> list[Statement] | None:

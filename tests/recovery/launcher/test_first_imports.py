@@ -65,6 +65,10 @@ def test_the_hook_itself_is_no_import_of_the_script() -> None:
     ("text", "is_listed"),
     [
         ("import torch\nopt = torch.optim.SGD([])\n", True),
+        ("import torch, os\nRANK = os.environ['RANK']\nopt = torch.optim.SGD([])\n", True),
+        ("import torch, os\nX = os.environ.get('X')\nopt = torch.optim.SGD([])\n", True),
+        ("import torch, os\nif 'X' in os.environ:\n    torch.optim.SGD([])\n", True),
+        ("import torch, os\ntorch.optim.SGD([])\nos.environ.update(a='b')\n", False),
         ("import torch\n", False),
         ("import numpy\noptim = 1\n", False),
         ("import torch\nimport os\nos.environ['TORCH_LOGS'] = 'x'\ntorch.optim.SGD([])\n", False),

@@ -270,11 +270,19 @@ def ready_server(job: Job) -> int:
     def look() -> int | None:
         marked = find_marked(job.job_id)
         waiting = [ref.pid for ref in marked if ref.attempt == STANDBY_ATTEMPT]
-        pids = [pid for pid in waiting if session_of(pid) == pid]  # the others wait for a rank
+        # The others wait for a rank, or serve stores.
+        pids = [pid for pid in waiting if session_of(pid) == pid and not _serves_stores(pid)]
         is_importing = list(job.runtime.glob("fork-server-*.log"))
         return pids[0] if len(pids) == 1 and not is_importing else None
 
     return eventually(look, "the fork server is ready")
+
+
+def _serves_stores(pid: int) -> bool:
+    try:
+        return b"store_host" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 def session_of(pid: int) -> int | None:
