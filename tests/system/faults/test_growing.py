@@ -24,14 +24,18 @@ TRIES_MAX = (
 
 def start_checked(nodes: Nodes, name: str) -> None:
     """Start a launcher, again where its pre-flight check got no answer."""
-    for number in range(1, TRIES_MAX + 1):
+    seen = 0
+
+    def look() -> list[str] | None:
+        outcomes: list[str] = CHECKED.findall(nodes.said(name))
+        return outcomes if len(outcomes) > seen else None
+
+    for _try in range(TRIES_MAX):
         nodes.start(name)
-        eventually(
-            lambda number=number: len(CHECKED.findall(nodes.said(name))) == number,
-            lambda: f"the check of {name}:\n{nodes.output}",
-        )
-        if CHECKED.findall(nodes.said(name))[-1] == "passed":
+        outcomes = eventually(look, lambda: f"the check of {name}:\n{nodes.output}")
+        if outcomes[-1] == "passed":
             return
+        seen = len(outcomes)
         nodes.wait_said(name, "start this launcher again")
         nodes.kill(name)
     raise AssertionError(f"no check passed:\n{nodes.output}")
