@@ -31,7 +31,7 @@ _MARKUP: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ManualEntry:
     """A page in the navigation."""
 
     path: str  # below docs/, with its suffix
@@ -39,23 +39,23 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class ManualSection:
     title: str
-    entries: tuple[Entry, ...]
+    entries: tuple[ManualEntry, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ManualPage:
     title: str
     body: str  # HTML
-    before: Entry | None
-    after: Entry | None
+    before: ManualEntry | None
+    after: ManualEntry | None
 
 
 @cache
-def sections(docs: Path = DOCS) -> tuple[Section, ...]:
+def sections(docs: Path = DOCS) -> tuple[ManualSection, ...]:
     """Return the navigation: each page stands where the index names it first."""
-    found: list[tuple[str, list[Entry]]] = []
+    found: list[tuple[str, list[ManualEntry]]] = []
     seen = {INDEX}
     tokens = _parser().parse((docs / INDEX).read_text(encoding="utf-8"))
     for index, token in enumerate(tokens):
@@ -65,14 +65,14 @@ def sections(docs: Path = DOCS) -> tuple[Section, ...]:
             path, _, _anchor = link.partition("#")
             if found and path not in seen and path.endswith(".md") and not is_outside(INDEX, path):
                 seen.add(path)
-                found[-1][1].append(Entry(path, _title_of(docs / path)))
-    return tuple(Section(title, tuple(entries)) for title, entries in found if entries)
+                found[-1][1].append(ManualEntry(path, _title_of(docs / path)))
+    return tuple(ManualSection(title, tuple(entries)) for title, entries in found if entries)
 
 
 @lru_cache(_KEPT_MAX)
 def read_page(path: str, docs: Path = DOCS) -> ManualPage | None:
     """Return a page of the navigation, or the index; None: there is no such page."""
-    order = [Entry(INDEX, _title_of(docs / INDEX))] + [
+    order = [ManualEntry(INDEX, _title_of(docs / INDEX))] + [
         entry for section in sections(docs) for entry in section.entries
     ]
     place = next((index for index, entry in enumerate(order) if entry.path == path), None)

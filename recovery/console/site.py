@@ -348,7 +348,7 @@ class ConsoleSite:
         return web.Response(status=303, headers={"Location": f"{root_of(request)}/docs/{INDEX}"})
 
     async def _manual(self, request: web.Request) -> web.StreamResponse:
-        viewer = self._known(request)
+        viewer = await self._known(request)
         if viewer is None:
             return self._turned_away(request)
         name = request.match_info["name"]
