@@ -211,7 +211,8 @@ class JobRegistry:
         is_together: bool = False,
     ) -> Job:
         """Hold a job whose controller is about to begin."""
-        parts = replace(self._parts_for(join), hearing=self._hearing)
+        hearing = self._hearing.of(owner)
+        parts = replace(self._parts_for(join), hearing=hearing)
         if resumes and join.epoch:  # bounded: a forged one leaves room above itself
             epoch_min = min(join.epoch, EPOCH_JUMP_MAX) + 1
             parts = replace(parts, epoch_min=max(parts.epoch_min, epoch_min))
@@ -244,8 +245,8 @@ class JobRegistry:
             make_core=self._make_core,
             resumes=resumes,
             has_reported=not resumes,
-            joined_at_s=self._hearing.now_s(),
-            began_at_s=self._hearing.now_s(),
+            joined_at_s=hearing.now_s(),
+            began_at_s=hearing.now_s(),
             lines=LauncherLines(names_nodes=join.nodes_max > 1),
             write=lambda size: self.journals.write(owner, size, self._clock.now_s()),
         )

@@ -178,7 +178,8 @@ class Api:
         """Record with its job that a launcher's poll was turned away: no other request names both job and node in its path."""
         job = self.backend.worker.jobs.running.get(found.get("job", ""))
         if job is not None and "node" in found:
-            job.note_refused(found["node"], str(error), self.backend.worker.hearing.listened_s())
+            at_s = self.backend.worker.hearing.of(job.stored.owner).listened_s()
+            job.note_refused(found["node"], str(error), at_s)
 
     def _answer_plainly(self, route: Route[Any, Any, Any], result: Any) -> PlainAnswer:
         gives, now = route.gives, self._this_second(self.backend.clock.unix_s())

@@ -177,11 +177,14 @@ class Worker:
         return TICK_BUSY_S if is_busy else IDLE_S
 
     def _hear(self, batch: InboxBatch) -> None:
-        for report, _size, came_s in batch.reports:
-            self.hearing.hear_through(came_s)
-            job = self.jobs.running.get(report.job_id)
+        for queued in batch.reports:
+            queued.hearing.hear_through(queued.came_s)
+            job = self.jobs.running.get(queued.report.job_id)
             if job is not None:
-                job.take_report(report)
+                job.take_report(queued.report)
+        for hearing, through_s in batch.through:
+            hearing.hear_through(through_s)
+            hearing.admit()
         self.hearing.hear_through(batch.through_s)
         self.hearing.admit()
 

@@ -147,7 +147,7 @@ def _queue(backend: Backend, owner: str, told: Report, size_bytes: int) -> None:
             "limit: the controller accepts no further node",
             10.0,
         )
-    backend.worker.inbox.put_report(told, size_bytes)
+    backend.worker.inbox.put_report(told, size_bytes, owner)
     retained.note(owner, told.job_id, told.node, 0 if told.leaving else size_bytes)
 
 
