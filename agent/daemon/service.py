@@ -163,7 +163,7 @@ def _watch_senders(config: AgentConfig, agent: NodeAgent, clock: Clock) -> "list
         agent.runner.views,
         Path(config.procfs),
         owners=agent.table.owners,
-        kept=None if folder is None else PresentJobsFile(Path(folder) / FILE_NAME),
+        kept=None if folder is None else PresentJobsFile(Path(folder) / FILE_NAME, clock),
         logs=JobLogs(parse_patterns(config.watch.logs)) if config.watch.logs else None,
     )
     return [sender]

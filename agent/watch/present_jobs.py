@@ -1,11 +1,11 @@
-"""Which jobs of our own launchers run on this node, and which have left it within ten minutes, over a restart of the agent.
+"""Which jobs of our own launchers run on this node, and which have left it within ten minutes, over a restart of the agent or the node.
 
-The controller keeps this word in memory: it says that a job ran here when its launchers blame the node (docs/operate/security.md, "Whose
-word counts"). A job often leaves a node before it blames it, and a controller that has just started knows nothing. So the agent
-reports a job that has left, too, with its age, and keeps all of it in one small file of its ``state_dir``: what an agent and a controller
-that restart at once would both have lost.
+The word says that a job ran here when its launchers blame the node (docs/operate/security.md, "Whose word counts"). A job often leaves a
+node before it blames it, and a node boots because of the fault for which it is blamed. So the agent reports a job that has left, too,
+with its age, and keeps all of it in one small file of its ``state_dir``.
 
-The file counts for the boot in which it was written, since ages are monotonic. After a reboot nobody knows, and nothing is reported.
+Ages are monotonic within a boot. Over a reboot the wall clock counts, and the time since the boot at least: no word becomes younger. If the
+wall clock has stepped back, nobody knows the age, and nothing is reported.
 """
 
 import logging
@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from agent.ranks.watched import user_name
-from rankmend.clock import read_boot_id
+from rankmend.clock import Clock, read_boot_id
 from rankmend.errors import StorageError
 from rankmend.files import read_if_there, replace_file
 from rankmend.watched_report import LEFT_S, PRESENT_MAX, LeftJob, PresentJob
@@ -41,15 +41,19 @@ class SeenJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class _Saved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     boot_id: str
     seen: tuple[SeenJob, ...]
+    # When it was saved. An older agent wrote none: then it counts for its boot only.
+    now_s: float | None = None
+    unix_s: float | None = None
 
 
 class PresentJobsFile:
-    def __init__(self, path: Path, boot_id: str | None = None) -> None:
+    def __init__(self, path: Path, clock: Clock, boot_id: str | None = None) -> None:
         self._path = path
+        self._clock = clock
         self._boot_id = read_boot_id() if boot_id is None else boot_id
 
-    def load(self, now_s: float) -> tuple[SeenJob, ...]:
-        """Return the jobs that were here within ten minutes, by what this boot has saved. A broken file says nothing."""
+    def load(self) -> tuple[SeenJob, ...]:
+        """Return the jobs that were here within ten minutes, by this boot's clock. A broken file says nothing."""
         try:
             body = read_if_there(self._path, _BYTES_MAX, StorageError)
             if body is None:
@@ -59,14 +63,27 @@ class PresentJobsFile:
             fields = {"path": str(self._path), "error": str(error)}
             log.warning("saved list of jobs on this node ignored", extra=fields)
             return ()
-        if saved.boot_id != self._boot_id:
+        now_s, shift_s = self._clock.now_s(), self._shift_s(saved)
+        if shift_s is None:
             return ()
-        return tuple(seen for seen in saved.seen if 0.0 <= now_s - seen.seen_s <= LEFT_S)
+        shifted = (msgspec.structs.replace(job, seen_s=job.seen_s + shift_s) for job in saved.seen)
+        return tuple(job for job in shifted if 0.0 <= now_s - job.seen_s <= LEFT_S)
+
+    def _shift_s(self, saved: _Saved) -> float | None:
+        """Return what to add to saved times, which are by the clock of their boot; None: not known."""
+        if saved.boot_id == self._boot_id:
+            return 0.0
+        if saved.now_s is None or saved.unix_s is None:
+            return None
+        passed_s, now_s = self._clock.unix_s() - saved.unix_s, self._clock.now_s()
+        if passed_s < 0.0:
+            return None
+        return now_s - max(passed_s, now_s) - saved.now_s
 
     def save(self, seen: Iterable[SeenJob]) -> None:
-        """Replace the file, or raise StorageError. Not durable: it counts for this boot only."""
-        body = msgspec.json.encode(_Saved(self._boot_id, tuple(seen)))
-        replace_file(self._path, body, StorageError, mode=0o600, durable=False)
+        """Replace the file, or raise StorageError. Durable: a node that is blamed often dies without a farewell."""
+        saved = _Saved(self._boot_id, tuple(seen), self._clock.now_s(), self._clock.unix_s())
+        replace_file(self._path, msgspec.json.encode(saved), StorageError, mode=0o600)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +106,10 @@ NO_JOBS: Final = JobsHere()
 class JobsOnNode:
     """For one thread."""
 
-    def __init__(self, file: PresentJobsFile | None, now_s: float) -> None:
+    def __init__(self, file: PresentJobsFile | None) -> None:
         """``file``: None where the agent has no place for what outlives a restart."""
         self._file = file
-        loaded = () if file is None else file.load(now_s)
+        loaded = () if file is None else file.load()
         self._seen = {_key(seen.job): seen for seen in loaded}
         self._has_failed = False
 
@@ -114,7 +131,7 @@ class JobsOnNode:
         )
 
     def save(self) -> None:
-        """Keep what was seen for the next start. Never raises: the report goes out all the same."""
+        """Store what was seen for the next start. Never raises."""
         if self._file is None:
             return
         try:

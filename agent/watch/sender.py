@@ -56,7 +56,7 @@ class WatchSender:
     ) -> None:
         """``owners``: the jobs of our own launchers on this node, with their users; ``kept``: where these are kept over a restart."""
         self._owners = owners
-        self._present = JobsOnNode(kept, clock.now_s())
+        self._present = JobsOnNode(kept)
         self._reported_here = NO_JOBS  # as the controller has it
         self._here_at_s = -math.inf  # when it was reported last
         self._evidence = EvidenceGatherer(procfs_root, logs=logs)
@@ -91,11 +91,17 @@ class WatchSender:
 
     def send(self) -> float:
         """Report what is so now, and return after how long to do it again."""
-        view, now_s = self._newest(), self._clock.now_s()
+        now_s = self._clock.now_s()
         here = self._present.look(self._owners(), now_s)
         is_news = self._is_news(here, now_s)
-        if is_news:
-            self._present.save()  # before the report: what the controller has been told is kept here, too
+        try:
+            return self._report(here, now_s, is_news=is_news)
+        finally:
+            if is_news:  # after the report, which must not wait for a disk that hangs
+                self._present.save()
+
+    def _report(self, here: JobsHere, now_s: float, *, is_news: bool) -> float:
+        view = self._newest()
         if now_s - view.at_s > STALE_S or not (
             view.jobs or view.ended or self._has_told or is_news
         ):

@@ -78,6 +78,8 @@ from recovery.service.watched_accounts import WatchedAccounts
 from recovery.service.web import Api
 from recovery.service.worker import Worker
 from recovery.slurm.requests import SchedulerRequest
+from recovery.watched.present_jobs import FILE_NAME as PRESENT_FILE
+from recovery.watched.present_jobs import PresentJobsFile
 
 log = logging.getLogger(__name__)
 
@@ -163,7 +165,14 @@ class Service:
                 launchers=self._launchers,
             )
             self.worker = Worker(
-                jobs, desk, self.board, self.measures, clock, hearing, self.accounts.watched
+                jobs,
+                desk,
+                self.board,
+                self.measures,
+                clock,
+                hearing,
+                self.accounts.watched,
+                PresentJobsFile(state / PRESENT_FILE, clock, read_boot_id()),
             )
             self.worker.on_present = self._use_word_of_agent
             self._serve_managers(jobs, desk)

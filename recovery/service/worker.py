@@ -30,7 +30,8 @@ from recovery.service.request_errors import CallConflictError, FullError
 from recovery.service.short_jobs import ShortJobs
 from recovery.service.views import view_plans
 from recovery.service.worker_inbox import InboxBatch, WorkerInbox
-from recovery.watched.watched_jobs import PresentJobs, WatchedJobs, WatchListener
+from recovery.watched.present_jobs import PresentJobs, PresentJobsFile
+from recovery.watched.watched_jobs import WatchedJobs, WatchListener
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ class Worker:
         clock: Clock,
         hearing: Hearing,
         watch_listener: WatchListener | None = None,
+        present_file: PresentJobsFile | None = None,
     ) -> None:
         self.jobs = jobs
         self.desk = desk
@@ -64,7 +66,7 @@ class Worker:
         self.watched = WatchedJobs(
             hearing.now_s, lambda name: jobs.policy_for(name).hung, desk, watch_listener
         )
-        self.present = PresentJobs()
+        self.present = PresentJobs(present_file, hearing.now_s)
         self.on_present: Callable[[str], None] = lambda _node: (
             None
         )  # after a report of this node's agent
@@ -124,6 +126,7 @@ class Worker:
         except Exception:
             log.exception("the deciding thread failed")  # the watchdog sees that it is gone
         finally:
+            self.present.save(self.hearing.now_s(), is_last=True)
             self.jobs.close()
             self.inbox.refuse_calls()
 
@@ -138,6 +141,7 @@ class Worker:
         self._tick(now_s)
         self.alerts.retell(now_s)
         self.watched.tick()
+        self.present.save(self.hearing.now_s())
         if self.short_jobs is not None:
             self.short_jobs.tick(now_s)
         if self.left_pods is not None:

@@ -5,7 +5,6 @@ after one report of each node. How long a job's pauses have been is then learnt 
 """
 
 import logging
-import math
 from collections import Counter, deque
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -13,7 +12,7 @@ from typing import Final, Protocol
 from detectors.finding import Finding
 from detectors.hang.live import HungLimits
 from rankmend.errors import RankmendError
-from rankmend.watched_report import LEFT_S, PresentJob, WatchedReport
+from rankmend.watched_report import WatchedReport
 from recovery.api import nccl_shares, wire
 from recovery.cluster.cluster_ledger import ClusterLedger
 from recovery.cluster.cluster_limits import ClusterPolicy
@@ -31,11 +30,6 @@ LOOK_S: Final = 1.0
 LOOK_S_PER_RANK: Final = 2e-4  # a look costs 10 us a rank: 5 % of the time
 TICK_RANKS_MAX: Final = 2_000  # between two batches of reports: 20 ms
 ENDED_KEPT_S: Final = 600.0  # a launcher may start the ranks again
-PRESENT_KEPT_S: Final = (
-    LEFT_S  # ten reports: a node that is lost says nothing more, and is blamed minutes later
-)
-PRESENT_NODES_MAX: Final = wire.NODES_MAX
-PRESENT_OF_NODE_MAX: Final = 256  # jobs of one node within that time
 SILENT_KEPT_S: Final = 3600.0  # a job whose nodes report nothing
 
 log = logging.getLogger(__name__)
@@ -57,56 +51,6 @@ class WatchListener(Protocol):
 
     def judged(self, job: JobWatch, now_s: float) -> None: ...
     def forgotten(self, job: JobWatch, now_s: float) -> None: ...
-
-
-class PresentJobs:
-    """Which jobs of our own launchers run on which nodes, by the word of the nodes' agents.
-
-    It is a second word beside the launchers' own: an agent reports with its node's certificate, and its kernel says under which
-    user a launcher runs. It stays in memory: an agent says it again within a minute, also of a job that has left within ten minutes
-    (`agent.watch.present_jobs`). What is decided by it is in the journal: a blame that it confirms
-    (`NodeBlamed`, or `BlameConfirmed` where the word comes later), and a drain (`SlurmVouched`). So after a take-over nothing outside a job is
-    done on the old word, what waits for it waits for at most `recovery.slurm.node_work.WORD_S`, and the new word is used when it arrives.
-    """
-
-    def __init__(self) -> None:
-        # By node and job id: when the agent said it last, in listened seconds.
-        self._of_node: dict[str, dict[str, tuple[float, PresentJob]]] = {}
-
-    def take(self, report: WatchedReport, now_s: float) -> None:
-        """Record what a node's agent says. For a report that carried the node's certificate."""
-        before = self._of_node.pop(report.node, {})
-        said = {key: word for key, word in before.items() if now_s - word[0] <= PRESENT_KEPT_S}
-        for left in report.left:
-            at_s, before_s = now_s - left.age_s, said.get(left.job_id, (-math.inf,))[0]
-            if left.age_s <= PRESENT_KEPT_S and at_s > before_s:
-                said.pop(left.job_id, None)
-                said[left.job_id] = at_s, left
-        for job in report.present:
-            said.pop(job.job_id, None)
-            said[job.job_id] = now_s, job
-        for key in list(said)[:-PRESENT_OF_NODE_MAX]:
-            del said[key]
-        if said:
-            self._of_node[report.node] = said
-        if len(self._of_node) > PRESENT_NODES_MAX:
-            del self._of_node[next(iter(self._of_node))]
-
-    def is_on(self, node: str, job_id: str, owner: str, now_s: float) -> bool:
-        """Return whether the node's agent has reported the job there lately, under one user.
-
-        A user who is called like the job's owner, by name or number, is the owner. Any other is, too, as long as no node reports the
-        job under another user: tokens may have other names than users.
-        """
-        at_s, found = self._of_node.get(node, {}).get(job_id, (-math.inf, None))
-        if found is None or now_s - at_s > PRESENT_KEPT_S:
-            return False
-        if owner in (found.user, str(found.uid)):
-            return True
-        # A copy: a desk asks, too, while the deciding thread receives reports.
-        reports = list(self._of_node.values())
-        users = {said[job_id][1].uid for said in reports if job_id in said}
-        return len(users) == 1
 
 
 class WatchedJobs:

@@ -34,7 +34,9 @@ from rankmend.watched_report import (
     decode,
     report_url,
 )
+from tests.support.clocks import FakeClock
 from tests.support.eventually import eventually
+from tests.support.simulation import SimClock
 from tests.support.watched_jobs import Machine
 
 pytestmark = pytest.mark.process
@@ -312,16 +314,20 @@ def test_jobs_of_our_own_launchers_are_reported_with_their_user_on_a_change_and_
 def test_job_that_has_left_is_reported_with_its_age_also_by_an_agent_that_has_restarted(
     tmp_path: Path,
 ) -> None:
-    file = PresentJobsFile(tmp_path / "present-jobs.json", "boot-1")
-    before = JobsOnNode(file, 100.0)
+    clock = FakeClock(100.0)
+    file = PresentJobsFile(tmp_path / "present-jobs.json", clock, "boot-1")
+    before = JobsOnNode(file)
     before.look([(OURS, 1001)], 100.0)
     before.save()
 
-    restarted = JobsOnNode(file, 160.0)
+    clock.time_s = 160.0
+    restarted = JobsOnNode(file)
     first = restarted.look([], 160.0)
     restarted.save()
-    again = JobsOnNode(file, 650.0).look([], 650.0)
-    late = JobsOnNode(file, 701.0).look([], 701.0)
+    clock.time_s = 650.0
+    again = JobsOnNode(file).look([], 650.0)
+    clock.time_s = 701.0
+    late = JobsOnNode(file).look([], 701.0)
     back = restarted.look([(OURS, 1001)], 170.0)
 
     assert [(job.job_id, job.uid, job.age_s) for job in first.left] == [(str(OURS), 1001, 60.0)]
@@ -331,26 +337,53 @@ def test_job_that_has_left_is_reported_with_its_age_also_by_an_agent_that_has_re
 
 
 @pytest.mark.parametrize(
+    ("away_s", "up_s", "age_s"),
+    [(90.0, 30.0, 100.0), (5.0, 30.0, 40.0), (589.0, 30.0, 599.0), (591.0, 30.0, None), (-1.0, 30.0, None)],
+    ids=["boot", "clock behind", "ten minutes", "too old", "clock stepped back"],
+)  # fmt: skip
+def test_node_that_has_booted_reports_the_jobs_that_were_on_it(
+    tmp_path: Path, away_s: float, up_s: float, age_s: float | None
+) -> None:
+    """The job ran 10 s before the list was saved. The wall clock counts the time away, and the time since the boot is its least."""
+    path, before, after = tmp_path / "present-jobs.json", SimClock(), SimClock()
+    ran = SeenJob(PresentJob(job_id=str(OURS), uid=1001), before.time_s - 10.0)
+    PresentJobsFile(path, before, "boot-1").save([ran])
+    after.time_s = up_s
+    after.jumped_s = before.unix_s() + away_s - after.unix_s()
+
+    found = JobsOnNode(PresentJobsFile(path, after, "boot-2")).look([], up_s)
+
+    assert [job.age_s for job in found.left] == ([] if age_s is None else [pytest.approx(age_s)])
+
+
+@pytest.mark.parametrize(
     "text", [b"", b"{}", b"\xff", b'{"boot_id": "boot-1", "seen": [7]}', b"[" * 70_000]
 )
-def test_list_of_jobs_that_is_broken_or_of_another_boot_says_nothing(
-    tmp_path: Path, text: bytes
-) -> None:
+def test_list_of_jobs_that_is_broken_says_nothing(tmp_path: Path, text: bytes) -> None:
     path = tmp_path / "present-jobs.json"
-    PresentJobsFile(path, "boot-0").save([SeenJob(PresentJob(job_id=str(OURS), uid=0), 100.0)])
-    of_another_boot = PresentJobsFile(path, "boot-1").load(110.0)
     path.write_bytes(text)
 
-    assert (of_another_boot, PresentJobsFile(path, "boot-1").load(110.0)) == ((), ())
+    assert PresentJobsFile(path, FakeClock(), "boot-1").load() == ()
+
+
+def test_list_of_jobs_of_an_older_agent_counts_for_its_boot(tmp_path: Path) -> None:
+    path = tmp_path / "present-jobs.json"
+    job = '{"job": {"job_id": "0c1d6a52-0000-4000-8000-000000000001", "uid": 7}, "seen_s": 990.0}'
+    path.write_text(f'{{"boot_id": "boot-1", "seen": [{job}]}}')
+
+    assert [one.job.uid for one in PresentJobsFile(path, FakeClock(), "boot-1").load()] == [7]
+    assert PresentJobsFile(path, FakeClock(), "boot-2").load() == ()
 
 
 def test_jobs_that_come_and_go_leave_a_bounded_list(tmp_path: Path) -> None:
     path = tmp_path / "present-jobs.json"
-    present = JobsOnNode(PresentJobsFile(path, "boot-1"), 0.0)
+    clock = FakeClock(0.0)
+    present = JobsOnNode(PresentJobsFile(path, clock, "boot-1"))
     for number in range(300):
         here = present.look([(uuid.UUID(int=number), 1001)], float(number))
     present.save()
 
     assert (len(here.present), len(here.left)) == (1, PRESENT_MAX)
     assert here.left[0].job_id == str(uuid.UUID(int=298))
-    assert len(PresentJobsFile(path, "boot-1").load(299.0)) == 2 * PRESENT_MAX
+    clock.time_s = 299.0
+    assert len(PresentJobsFile(path, clock, "boot-1").load()) == 2 * PRESENT_MAX

@@ -23,6 +23,7 @@ from agent.watch.present_jobs import PresentJobsFile, SeenJob
 from detectors.node.findings import NodeState
 from detectors.node.inventory import DeviceMemory
 from rankmend.cli import cli
+from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError, RankmendError, SourceError, StorageError
 from rankmend.files import create_file, read_capped, read_if_there, replace_file, write_output
 from rankmend.watched_report import PresentJob
@@ -116,7 +117,7 @@ class LostFence:
 
 def save_present_jobs(folder: Path, number: int) -> None:
     job = PresentJob(job_id="0c1d6a52-0000-4000-8000-000000000001", uid=number)
-    PresentJobsFile(folder / "present", "b").save([SeenJob(job, 1.0)] * 20)
+    PresentJobsFile(folder / "present", SystemClock(), "b").save([SeenJob(job, 1.0)] * 20)
 
 
 def save_findings(folder: Path, number: int) -> None:

@@ -87,9 +87,7 @@ def test_first_report_of_a_subject_finds_room_beside_one_that_has_flooded_alone(
     assert Counter(queued.report.node for queued in inbox.take(0.0).reports)["alice-1"] == 100
 
 
-def test_many_subjects_that_flood_leave_room_for_one_more(
-    inbox: WorkerInbox, flood: Flood
-) -> None:
+def test_many_subjects_that_flood_leave_room_for_one_more(inbox: WorkerInbox, flood: Flood) -> None:
     inbox.put_report(report_of("alice"), 1, "alice")
     had = [flood(f"mallory-{number}") for number in range(12)]
 

@@ -1,7 +1,19 @@
 """Which jobs run on a node by the word of its agent, and when that word counts."""
 
+from pathlib import Path
+
+import pytest
+
 from rankmend.watched_report import LeftJob, PresentJob, WatchedReport
-from recovery.watched.watched_jobs import PRESENT_KEPT_S, PRESENT_OF_NODE_MAX, PresentJobs
+from recovery.watched.present_jobs import (
+    PRESENT_KEPT_S,
+    PRESENT_OF_NODE_MAX,
+    SAVE_NEW_S,
+    SAVE_S,
+    PresentJobs,
+    PresentJobsFile,
+)
+from tests.support.simulation import SimClock
 
 OURS, OTHER = (f"0c1d6a52-0000-4000-8000-00000000000{digit}" for digit in "12")
 
@@ -74,3 +86,102 @@ def test_a_node_that_names_ever_other_jobs_keeps_a_bounded_number() -> None:
         jobs.take(report("n1", *((job, 1, "a") for job in named[first : first + 64])), 10.0)
 
     assert sum(jobs.is_on("n1", job, "a", 11.0) for job in named) == PRESENT_OF_NODE_MAX
+
+
+class Host:
+    """The machine of a controller, whose listened seconds are those of its clock."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.clock = SimClock()
+        self.boot_id = "boot-1"
+
+    def start(self) -> PresentJobs:
+        file = PresentJobsFile(self.path, self.clock, self.boot_id)
+        return PresentJobs(file, self.clock.now_s)
+
+    def boot(self, away_s: float, jumped_s: float = 0.0) -> None:
+        later_s = self.clock.unix_s() + away_s + jumped_s
+        self.clock.time_s = 20.0
+        self.clock.jumped_s += later_s - self.clock.unix_s()
+        self.boot_id = "boot-2"
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path / "present-jobs.json")
+
+
+def test_word_of_an_agent_survives_a_controller_that_restarts_while_the_node_is_lost(
+    host: Host,
+) -> None:
+    first = host.start()
+    first.take(report("n1", (OURS, 1001, "alice")), host.clock.now_s())
+    first.save(host.clock.now_s(), is_last=True)
+    host.clock.time_s += PRESENT_KEPT_S - 1.0
+
+    again = host.start()
+
+    assert again.is_on("n1", OURS, "alice", host.clock.now_s())
+    assert not again.is_on("n1", OTHER, "alice", host.clock.now_s())
+    assert not again.is_on("n1", OURS, "alice", host.clock.now_s() + 1.1), "it becomes no younger"
+
+
+@pytest.mark.parametrize(
+    ("away_s", "jumped_s", "counts"),
+    [(100.0, 0.0, True), (700.0, 0.0, False), (100.0, -7200.0, False)],
+    ids=["boot", "long away", "clock stepped back"],
+)
+def test_word_of_an_agent_survives_a_boot_of_the_controllers_machine_if_its_age_is_known(
+    host: Host, away_s: float, jumped_s: float, counts: bool
+) -> None:
+    first = host.start()
+    first.take(report("n1", (OURS, 1001, "alice")), host.clock.now_s())
+    first.save(host.clock.now_s(), is_last=True)
+    host.boot(away_s, jumped_s)
+
+    assert host.start().is_on("n1", OURS, "alice", host.clock.now_s()) is counts
+
+
+def test_new_word_is_stored_within_seconds_and_a_repeated_one_less_often(host: Host) -> None:
+    jobs = host.start()
+    began_s = host.clock.now_s()
+    jobs.take(report("n1", (OURS, 1001, "alice")), began_s)
+    jobs.save(began_s)
+    jobs.take(report("n1", (OURS, 1001, "alice")), began_s + 1.0)
+    written = host.path.stat().st_ino
+
+    jobs.save(began_s + SAVE_NEW_S)
+    after_repeat = host.path.stat().st_ino
+    jobs.take(report("n2", (OURS, 1001, "alice")), began_s + SAVE_NEW_S)
+    jobs.save(began_s + SAVE_NEW_S)
+    after_new = host.path.stat().st_ino
+    jobs.take(report("n2", (OURS, 1001, "alice")), began_s + SAVE_NEW_S + SAVE_S)
+    jobs.save(began_s + SAVE_NEW_S + SAVE_S)
+
+    assert written == after_repeat
+    assert host.path.stat().st_ino != after_new
+    host.clock.time_s = began_s + SAVE_NEW_S + SAVE_S
+    assert host.start().is_on("n2", OURS, "alice", host.clock.now_s())
+    assert after_new != after_repeat
+
+
+@pytest.mark.parametrize("text", [b"", b"{}", b"\xff", b"[" * 1000, b'{"words": [[1, 2, 3]]}'])
+def test_broken_file_says_nothing_and_is_replaced(host: Host, text: bytes) -> None:
+    host.path.write_bytes(text)
+
+    jobs = host.start()
+    jobs.take(report("n1", (OURS, 1001, "alice")), host.clock.now_s())
+    jobs.save(host.clock.now_s())
+
+    assert host.start().is_on("n1", OURS, "alice", host.clock.now_s())
+
+
+def test_folder_that_takes_no_file_costs_the_word_at_the_next_start_only(tmp_path: Path) -> None:
+    host = Host(tmp_path / "missing" / "present-jobs.json")
+    jobs = host.start()
+    jobs.take(report("n1", (OURS, 1001, "alice")), host.clock.now_s())
+
+    jobs.save(host.clock.now_s())
+
+    assert jobs.is_on("n1", OURS, "alice", host.clock.now_s())
