@@ -1,6 +1,6 @@
 """The agent's HTTP server: prometheus-client's threading server under our own pages.
 
-A client that sends its head a byte at a time holds a thread. So each head has a total time, each address a share of the
+A client that sends its head or reads its answer a byte at a time holds a thread. So each head and each answer has a total time, each address a share of the
 threads, and this machine a few of its own: clients of one address can't keep Prometheus from being answered.
 
 Connections are kept (RFC 9112 section 9.3), so that a scrape over TLS needs no new handshake. A kept one that rests
@@ -12,6 +12,7 @@ import ipaddress
 import select
 import socket
 import ssl
+import sys
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -33,6 +34,9 @@ OF_ADDRESS_MAX: Final = 8  # of one address, or of one /64 of IPv6
 FOR_LOOPBACK: Final = 4  # of REQUESTS_MAX, which only clients of this machine may take
 REQUEST_S_MAX: Final = 10.0  # idle time of a connection: Prometheus' default scrape timeout
 HEAD_S_MAX: Final = 10.0  # from the connection to the end of the request's head, with TLS
+ANSWER_S_MAX: Final = (
+    60.0  # from the head to the last byte: Prometheus' longest usual scrape timeout
+)
 REST_S_MAX: Final = 150.0  # of a kept connection: two scrapes at 60 s, and one late
 LINE_BYTES_MAX: Final = 65_536  # of the request line, as in Python's own server
 _CUT_S: Final = 0.2  # between two looks at clients that are slow with their head
@@ -72,7 +76,7 @@ def _share_of(host: str) -> str:
 class _Request:
     share: str
     connection: socket.socket  # of its own descriptor: TLS takes the other one away
-    ends_s: float  # when its head must be there
+    ends_s: float  # when its head must be there, and then its answer be read
     rests_since_s: float | None = None  # a kept connection, between two requests
     gave_way: bool = False  # another has its place
 
@@ -82,13 +86,13 @@ class _Request:
 
 
 class RequestSlots:
-    """The requests under way: who may begin one, and which take too long over their heads."""
+    """The requests under way: who may begin one, and which take too long over their heads or answers."""
 
-    def __init__(self, head_s: float = HEAD_S_MAX) -> None:
-        self._head_s = head_s
+    def __init__(self, head_s: float = HEAD_S_MAX, answer_s: float = ANSWER_S_MAX) -> None:
+        self._head_s, self._answer_s = head_s, answer_s
         self._lock = Lock()
         self._of_share: Counter[str] = Counter()
-        self._heads: dict[int, _Request] = {}  # by thread
+        self._timed: dict[int, _Request] = {}  # by thread
         self._resting: dict[int, _Request] = {}  # by thread
         self._begun = 0  # connections that are there and do not rest
 
@@ -129,23 +133,26 @@ class RequestSlots:
             self._leave(request.share)  # its thread may take a moment; its place is free now
 
     def serve(self, request: _Request) -> None:
-        """Note that this thread reads the request's head."""
+        """Record that this thread reads the request's head."""
         with self._lock:
-            self._heads[get_ident()] = request
+            self._timed[get_ident()] = request
 
     def note_head(self) -> None:
-        """Note that the head which this thread reads is there."""
+        """Record that the head which this thread reads is complete: its answer follows."""
         with self._lock:
-            self._heads.pop(get_ident(), None)
+            request = self._timed.get(get_ident())
+            if request is not None:
+                request.ends_s = time.monotonic() + self._answer_s
 
     @property
     def is_busy(self) -> bool:
-        """Return whether any client may be slow with its head."""
+        """Return whether any client may be slow."""
         return self._begun > 0
 
     def rest(self, request: _Request) -> None:
         """Note that this thread waits for the next request of a kept connection."""
         with self._lock:
+            self._timed.pop(get_ident(), None)
             request.rests_since_s = time.monotonic()
             self._resting[get_ident()] = request
             self._begun -= 1
@@ -158,14 +165,14 @@ class RequestSlots:
             if self._resting.pop(get_ident(), None) is None:
                 return False
             request.ends_s = time.monotonic() + self._head_s
-            self._heads[get_ident()] = request
+            self._timed[get_ident()] = request
         return True
 
     def end(self, request: _Request) -> None:
         with (
             self._lock
         ):  # `cut_off_late` never meets a descriptor that is another connection's by now
-            self._heads.pop(get_ident(), None)
+            self._timed.pop(get_ident(), None)
             request.connection.close()
             self._begun -= 1
             if not request.gave_way:
@@ -174,7 +181,7 @@ class RequestSlots:
     def cut_off_late(self) -> None:
         now_s = time.monotonic()
         with self._lock:
-            for request in self._heads.values():
+            for request in self._timed.values():
                 if now_s >= request.ends_s:
                     request.cut_off()
 
@@ -197,6 +204,8 @@ class _Answer(ServerHandler):
 
     def handle_error(self) -> None:
         self.request_handler.close_connection = True
+        if self.headers_sent and isinstance(sys.exc_info()[1], OSError):
+            return  # the client does not read
         super().handle_error()
 
 
@@ -268,10 +277,10 @@ class _Server(ThreadingWSGIServer):
     allow_reuse_address = True
     request_queue_size = 32
 
-    def __init__(self, listener: socket.socket, head_s: float) -> None:
+    def __init__(self, listener: socket.socket, head_s: float, answer_s: float) -> None:
         self._listener = listener
         self.address_family = listener.family
-        self.requests = RequestSlots(head_s)
+        self.requests = RequestSlots(head_s, answer_s)
         self.tls: Renewed[ssl.SSLContext] | None = None
         self._request = local()
         self._is_stopping = False
@@ -357,7 +366,7 @@ class _Server(ThreadingWSGIServer):
 class HttpServer:
     """Serves an application in daemon threads; one of them looks for renewed certificates every ``look_s``.
 
-    ``head_s``: the time of a client from its connection to the end of its request's head.
+    ``head_s``: the time of a client from its connection to the end of its request's head; ``answer_s``: from there to the end of its answer.
     """
 
     def __init__(
@@ -367,11 +376,12 @@ class HttpServer:
         tls: EndpointTls | None = None,
         look_s: float = LOOK_S,
         head_s: float = HEAD_S_MAX,
+        answer_s: float = ANSWER_S_MAX,
     ) -> None:
         host, port = parse_listen(listen)
         renewed = renewed_context(tls)
         try:
-            self._server = _Server(bind(host, port), head_s)
+            self._server = _Server(bind(host, port), head_s, answer_s)
         except OSError as error:
             raise ConfigError(f"cannot listen on {listen}: {error.strerror or error}") from error
         self._server.set_app(app)

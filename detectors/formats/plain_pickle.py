@@ -23,6 +23,9 @@ MARKS_MAX: Final = 64  # a dump nests 7 deep
 INT_BYTES_MAX: Final = 16
 VALUES_MAX: Final = 4_000_000  # a dump of 64 MiB has about two million
 DEPTH_MAX: Final = 100
+TEXT_MAX: Final = (
+    256 << 20
+)  # characters and bytes: 2,000 entries that share 40 frames of 100 characters have 8 million
 
 _MARK: Final = object()
 _NAMES: Final = {ord(opcode.code): opcode.name for opcode in pickletools.opcodes}
@@ -44,14 +47,16 @@ def refuse_endless(value: Any) -> None:
 
     What is shared counts each time that a walk meets it: a hundred bytes of lists of lists are millions of values.
     """
-    values = 0
+    values = text = 0
     pending = [(value, 0)]
     while pending:
         part, depth = pending.pop()
         values += 1
-        if values > VALUES_MAX or depth > DEPTH_MAX:
+        if isinstance(part, str | bytes):
+            text += len(part)
+        if values > VALUES_MAX or depth > DEPTH_MAX or text > TEXT_MAX:
             raise SourceError(
-                f"it contains itself, or more than {VALUES_MAX} values or {DEPTH_MAX} levels"
+                f"it contains itself, or more than {VALUES_MAX} values, {TEXT_MAX} characters or {DEPTH_MAX} levels"
             )
         if isinstance(part, dict):
             pending.extend((inner, depth + 1) for item in part.items() for inner in item)

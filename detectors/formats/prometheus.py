@@ -37,10 +37,12 @@ def read_page(
                     continue
                 stamp = sample.timestamp
                 time_s = at_s if stamp is None else float(stamp)
-                readings.append(_reading(sample.name, sample.labels, sample.value, time_s, node))
+                readings.append(
+                    _reading(sample.name, sample.labels, float(sample.value), time_s, node)
+                )
                 if len(readings) > READINGS_MAX:
                     raise SourceError(f"more than {READINGS_MAX} samples on a page")
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError) as error:
         raise SourceError(f"not a page of metrics: {error}") from error
     return readings
 

@@ -56,12 +56,21 @@ NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,252}$(?!\n)"
 # hides (`rankmend.printable`), nor blanks that look like another one or like nothing. Regular expressions of JSON Schema, so that /openapi.json holds them.
 _UNSEEN: Final = (
     r"\x00-\x1f\x7f-\xa0\u00ad\u034f\u061c\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u2028-\u202f\u205f-\u206f"
-    r"\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffc"
+    r"\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffc\ufffe\uffff"
     # as they are: JSON Schema has no escape of eight
     "\U00013430-\U0001345f\U00016fe4\U0001bca0-\U0001bca3\U0001d159\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
-# Marks that a terminal draws over the letter before them: as many as Vietnamese needs, and one more.
-_MARKS: Final = r"\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
+# Marks that a terminal draws over the letter before them, of scripts in use, and the second and third parts of Korean syllables: as many
+# as Vietnamese and Hebrew need, and one more.
+_MARKS: Final = (
+    r"\u0300-\u036f\u0483-\u0489\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed\u0730-\u074a\u07eb-\u07f3\u0816-\u082d"
+    r"\u0859-\u085b\u0897-\u089f\u08ca-\u0903\u093a-\u094f\u0951-\u0957\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ece"
+    r"\u0f18\u0f19\u0f35-\u0f39\u0f71-\u0f87\u0f8d-\u0fbc\u102b-\u103e\u1160-\u11ff\u135d-\u135f\u17b6-\u17d3\u18a9\u1a17-\u1a1b\u1a55-\u1a7f"
+    r"\u1ab0-\u1aff\u1b00-\u1b04\u1b34-\u1b44\u1b6b-\u1b73\u1cd0-\u1cf9\u1dc0-\u1dff\u20d0-\u20ff\u2cef-\u2cf1\u2de0-\u2dff\u302a-\u302f\u3099\u309a"
+    r"\ua66f-\ua67d\ua69e\ua69f\ua6f0\ua6f1\ua8e0-\ua8f1\ua926-\ua92d\ud7b0-\ud7fb\ufb1e\ufe20-\ufe2f"
+    "\U00010a01-\U00010a3a\U00010d24-\U00010d27\U00010f46-\U00010f50\U00016af0-\U00016af4\U0001cf00-\U0001cf46\U0001d165-\U0001d1ad\U0001d242-\U0001d244"
+    "\U0001da00-\U0001daaf\U0001e000-\U0001e02a\U0001e130-\U0001e136\U0001e8d0-\U0001e8d6\U0001e944-\U0001e94a"
+)
 _FEW_MARKS: Final = rf"(?![\s\S]*[{_MARKS}]{{4}})"
 LABEL_PATTERN: Final = rf"^{_FEW_MARKS}[^{_UNSEEN}]*$(?!\n)"
 TITLE_PATTERN: Final = (

@@ -18,6 +18,7 @@ from rankmend.printable import printable
 
 SAMPLES_MAX: Final = 2_000  # a GPU has about 40 of them, a NIC port 10
 KEPT_CHARACTERS_MAX: Final = 256 * 1024  # of all names, labels and values of one reading
+_LINES_MAX: Final = 100_000  # of a page: 0.1 s. One of a node with 72 GPUs has 20,000
 _LINE_CHARACTERS_MAX: Final = 2_000
 _LINE_LABELS_MAX: Final = 16  # the agent's own have 9 at most; the parser takes 15 us for each
 _LINE_ESCAPES_MAX: Final = 64  # in its labels; the parser looks back from each quote
@@ -108,6 +109,8 @@ def pick_samples(page: bytes, node: str) -> tuple[tuple[Sample, ...], bool]:
         text = page.decode("utf-8")
     except UnicodeDecodeError as error:
         raise SourceError(f"its page is not UTF-8: {error.reason}") from error
+    if (count := text.count("\n")) > _LINES_MAX:
+        raise SourceError(f"its page has {count} lines, and at most {_LINES_MAX} are read")
     lines = [line for line in text.split("\n") if _name_of(line) in METRICS]
     if not lines:
         raise SourceError("its page has no metrics of a rankmend agent")

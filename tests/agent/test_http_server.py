@@ -81,6 +81,47 @@ def test_one_address_gets_its_share_and_is_answered_again_when_its_slow_requests
     assert eventually(is_answered, "an answer")
 
 
+@pytest.mark.parametrize(("answer_s", "is_cut"), [(0.0, True), (1000.0, False)])
+def test_client_that_reads_its_answer_too_slowly_is_cut_off(
+    answer_s: float, *, is_cut: bool
+) -> None:
+    ours, client = socket.socketpair()
+    with ours, client:
+        client.setblocking(False)
+        slots = RequestSlots(head_s=1000.0, answer_s=answer_s)
+        request = slots.begin(ours, "192.0.2.7")
+        assert request is not None
+        slots.serve(request)
+        slots.cut_off_late()
+        with pytest.raises(BlockingIOError):
+            client.recv(1)  # its head still has time
+
+        slots.note_head()
+        slots.cut_off_late()
+
+        if is_cut:
+            assert client.recv(1) == b""
+        else:
+            with pytest.raises(BlockingIOError):
+                client.recv(1)
+        slots.end(request)
+
+
+def test_client_that_does_not_read_is_no_error_of_ours(capfd: pytest.CaptureFixture[str]) -> None:
+    def large(_environ: Any, start_response: Any) -> list[bytes]:
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return [b"p" * 50_000_000]
+
+    server = HttpServer("127.0.0.1:0", large, answer_s=0.5)
+    server.start()
+    with connect(server) as client:
+        client.sendall(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")
+        eventually(lambda: not server._server.requests.is_busy, "the slow client is cut off")
+    server.stop()
+
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def exchange(client: socket.socket, request: bytes) -> bytes:
     """Send a request and return the answer up to the body of the page."""
     client.sendall(request)

@@ -98,6 +98,8 @@ def test_values_that_are_no_numbers_are_left_out() -> None:
         (b"", "no metrics of a rankmend agent"),
         (b"rankmend_host_cpus eight\n", "not a page of metrics"),
         (b'rankmend_host_cpus{a="b 8\n', "not a page of metrics"),
+        (b"rankmend_host_cpus " + 1900 * b"1" + b"\n", "not a page of metrics"),
+        (b"\n" * 100_001, "100001 lines, and at most 100000 are read"),
     ],
 )
 def test_page_of_something_else_is_refused_with_a_reason(page: bytes, reason: str) -> None:

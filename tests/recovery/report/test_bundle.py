@@ -140,8 +140,10 @@ def test_no_planted_secret_is_in_any_file_of_a_bundle(job: Path, tmp_path: Path)
         b"\x80\x02]q\x00"
         + b"".join(b"]q%c(%se" % (n, b"h%c" % (n - 1) * 12) for n in range(1, 9))
         + b".",
+        # one text of 300,000 characters, a thousand times
+        b"\x80\x02](X\xe0\x93\x04\x00" + b"x" * 300_000 + b"q\x00" + b"h\x00" * 1000 + b"e.",
     ],
-    ids=["holds itself", "holds itself often", "lists of lists"],
+    ids=["holds itself", "holds itself often", "lists of lists", "one text often"],
 )
 def test_dump_that_nobody_may_walk_to_its_end_is_left_out_with_the_reason(
     job: Path, tmp_path: Path, dump: bytes
