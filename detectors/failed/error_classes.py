@@ -382,7 +382,7 @@ _SOCKET_ERROR: Final = re.compile(
 )
 # Names that clients give to their errors, whichever client it is.
 _NETWORK_TYPE: Final = re.compile(
-    r"(?m)^[\w.]*(?:Connect|Connection|Timeout|Unavailable|Disconnected|ServerError|NetworkError|RequestError|HTTPError|HttpError)\w*(?::|$)"
+    r"(?m)^[\w.]{0,200}(?:Connect|Connection|Timeout|Unavailable|Disconnected|ServerError|NetworkError|RequestError|HTTPError|HttpError)\w{0,64}(?::|$)"
 )
 _FRAMES_MAX: Final = 24  # looked at from the raise outwards
 

@@ -23,7 +23,7 @@ _LIBRARY: Final = re.compile(
     r"cannot open shared object file|undefined symbol|\.so(?:\.\d+)*\b|DLL load failed|symbol lookup|version `|static TLS"
 )
 _NAN: Final = re.compile(
-    r"(?i)\bnan\b|non-?finite|not finite|\binf(?:inity)?\b.{0,30}(?:loss|grad)|(?:loss|grad)\w*.{0,40}\binf\b|FloatingPointError"
+    r"(?i)\bnan\b|non-?finite|not finite|\binf(?:inity)?\b.{0,30}(?:loss|grad)|(?:loss|grad)\w{0,64}.{0,40}\binf\b|FloatingPointError"
 )
 _DATA_TYPES: Final = re.compile(
     r"^(?:[\w.]+\.)?(?:JSONDecodeError|UnicodeDecodeError|ParserError|ArrowInvalid|YAMLError|ScannerError|DatasetGenerationError|DataError|UnidentifiedImageError|csv\.Error|Error: line contains NUL)\b"
@@ -32,7 +32,7 @@ _CONFIG_WORDS: Final = re.compile(
     r"(?i)divisible by|must flatten tensors with uniform|cannot flatten integer dtype|\bworld[ _]size\b.*(?:equal|match|divis|must|not)|(?:tensor|pipeline|context|expert|data)[-_ ](?:model[-_ ])?parallel\w*|train_batch_size|micro_batch|\bmust be (?:set|specified|provided|one of|greater|positive|less|equal|>|<)|(?:unknown|unsupported|unrecognized|invalid|missing) (?:\w+ ){0,2}(?:option|config\w*|argument|parameter|key|setting|field|optimizer|scheduler|model type|choice)|not a valid|is not supported|Missing key .{0,60}full_key|extra (?:fields|inputs) not permitted|field required|[Vv]alidationError"
 )
 _CONFIG_TYPES: Final = re.compile(
-    r"^(?:[\w.]+\.)?(?:\w*Config\w*(?:Error|Exception)|ValidationError|MissingMandatoryValue|Interpolation\w*Error|ArgumentError|MisconfigurationException|ConfigAttributeError|ConfigKeyError)\b"
+    r"^(?:[\w.]+\.)?(?:\w{0,64}Config\w{0,64}(?:Error|Exception)|ValidationError|MissingMandatoryValue|Interpolation\w*Error|ArgumentError|MisconfigurationException|ConfigAttributeError|ConfigKeyError)\b"
 )
 _STATE: Final = re.compile(
     r"Error\(s\) in loading state_dict|Missing key\(s\) in state_dict|Unexpected key\(s\) in state_dict|size mismatch for |loaded state dict (?:has a different number|contains a parameter group)|Missing key in checkpoint state_dict"

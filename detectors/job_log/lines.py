@@ -112,11 +112,11 @@ def _has_mark(form: bytes) -> bool:
 
 
 _PROGRESS: Final = re.compile(
-    rb"(?i)\b\w*loss\w*['\"]?\s{0,4}[:=|]?\s{0,4}(?:tensor\()?[-+]?\.?\d|\biteration\s+\d+/|elapsed time per iteration|tokens[ /_]?per[ _]?sec\w*|samples/s"
+    rb"(?i)\b\w{0,64}loss\w{0,64}['\"]?\s{0,4}[:=|]?\s{0,4}(?:tensor\()?[-+]?\.?\d|\biteration\s+\d+/|elapsed time per iteration|tokens[ /_]?per[ _]?sec\w*|samples/s"
     rb"|\b(?:epoch|step|iter|train)[^|]{0,80}\|[^|]{0,80}\| *[1-9]\d*/\d+ \[|\b[1-9]\d*/\d+ \[\d[\d:]*<\d[\d:]*, *[\d.]+ ?(?:it/s|s/it)"
 )
 _NO_PROGRESS: Final = re.compile(
-    rb"(?i)download|loading|tokeniz|^map\b|map \(|filter|resolving|fetch|shards|sanity|preprocess|generating|extract|compil|saving|building|upload|packing|Traceback|raise |import |[\w.]+\.py\b.*line|^ {2,}\w.*(?:=|\()|loss[-_]?(?:fn|func|scale|fraction|weight|type|coef|fct)|attempted loss scale|restor"
+    rb"(?i)download|loading|tokeniz|^map\b|map \(|filter|resolving|fetch|shards|sanity|preprocess|generating|extract|compil|saving|building|upload|packing|Traceback|raise |import |[\w.]\.py\b.{0,200}line|^ {2,}\w.*(?:=|\()|loss[-_]?(?:fn|func|scale|fraction|weight|type|coef|fct)|attempted loss scale|restor"
 )
 _HEAD_BYTES: Final = 16
 _HEAD_STARTS: Final = frozenset({b"[", b" ", *(b"%d" % digit for digit in range(10))})
@@ -359,7 +359,7 @@ _NAME_RANK: Final = re.compile(
     r"(?i)(?:^|[/_.-])(?:global[_-]?)?rank[_-]?(\d{1,7})(?=\D|$)|(?:^|/)(\d{1,6})/(?:filtered_)?(?:stdout|stderr)(?:\.log|\.txt)?(?:\.gz)?$|(?:^|[/_.-])(?:task|proc)[_-]?(\d{1,6})(?=\D|$)"
 )
 _NAME_NODE: Final = re.compile(
-    r"(?i)(?:^|[/_.-])((?:node|host|nid|compute|dgx|hgx|gpu-?node|gpu|worker|gn|cn|ip)[-_]?\w*\d[\w-]*?)(?=[/.]|_rank|-rank|$)"
+    r"(?i)(?:^|[/_.-])((?:node|host|nid|compute|dgx|hgx|gpu-?node|gpu|worker|gn|cn|ip)[-_]?\w{0,64}\d[\w-]{0,64}?)(?=[/.]|_rank|-rank|$)"
 )
 _SHARE_MIN: Final = 0.6
 _REPEATED_SHARE_MIN: Final = 0.15
