@@ -31,6 +31,7 @@ _TABLE_RULES: Final = 2
 _HEAD_CHARS_MAX: Final = 6_000  # of a traceback that is too long: its start has the first cause
 _RECORD_PARTS_MAX: Final = 16
 _RECORD_FRAMES_MAX: Final = 64
+_CHAIN_LINES_MAX: Final = 5_000  # of tracebacks that are one error; a longer chain is another one
 _WEAK_GAP_LINES_MAX: Final = 20  # an error further back is another story
 
 
@@ -340,10 +341,16 @@ def _unmark(lines: list[str], number: int) -> None:
 def _find_errors(lines: list[str], are_of_rank: list[bool]) -> list[_Found]:
     found: list[_Found] = []
     number = 0
+    fruitless_end = (
+        0  # of the last lines of a traceback that end in no error: any start among them ends there
+    )
     while number < len(lines):
         before = found[-1] if found else None
-        error = _error_at(lines, number, before)
+        is_known = number < fruitless_end and _starts_traceback(lines[number])
+        error = None if is_known else _error_at(lines, number, before)
         if error is None:
+            if not is_known and _starts_traceback(lines[number]):
+                fruitless_end = _end_of_frames(lines, number)
             number += 1
             continue
         is_chained = before is not None and error.start == before.start
@@ -498,7 +505,7 @@ def fingerprint(error: ErrorText) -> str:
 
 def _error_at(lines: list[str], number: int, before: _Found | None) -> _Found | None:
     line = lines[number]
-    if _HEADER.match(line) or _FRAME.match(line):
+    if _starts_traceback(line):
         return _traceback_at(lines, number, before)
     if match := _THROWN.match(line):
         return _thrown_at(lines, number, match[1])
@@ -514,11 +521,20 @@ def _error_at(lines: list[str], number: int, before: _Found | None) -> _Found | 
     return None
 
 
-def _traceback_at(lines: list[str], start: int, before: _Found | None) -> _Found | None:
-    """Return the traceback that starts here, with those that it is chained to."""
+def _starts_traceback(line: str) -> bool:
+    return bool(_HEADER.match(line) or _FRAME.match(line))
+
+
+def _end_of_frames(lines: list[str], start: int) -> int:
     number = start + 1
     while number < len(lines) and (lines[number][:1] == " " or _HEADER.match(lines[number])):
         number += 1
+    return number
+
+
+def _traceback_at(lines: list[str], start: int, before: _Found | None) -> _Found | None:
+    """Return the traceback that starts here, with those that it is chained to."""
+    number = _end_of_frames(lines, start)
     match = _EXCEPTION.match(lines[number]) if number < len(lines) else None
     if match is None:
         return None
@@ -526,7 +542,8 @@ def _traceback_at(lines: list[str], start: int, before: _Found | None) -> _Found
         end = _end_of_table(lines, number + 1)
     else:
         end = _end_with_original(lines, number + 1)
-    if before is not None and _is_chained(lines[before.end : start]):
+    is_near = before is not None and start - before.start <= _CHAIN_LINES_MAX
+    if is_near and before is not None and _is_chained(lines[before.end : start]):
         start = before.start
     return _found(lines, start, end, match[1], match[2] or "")
 

@@ -3,6 +3,7 @@ rank 2 killed, raising, silent for longer than the group's time-out; a key that 
 CUDA and NCCL texts are those of the issues and API pages that `ROWS` names."""
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -23,6 +24,7 @@ from detectors.failed.error_text import (
     MESSAGE_CHARS_MAX,
     TRACEBACK_CHARS_MAX,
     ErrorText,
+    _find_errors,
     error_line,
     fingerprint,
     parse_elastic_error,
@@ -514,3 +516,31 @@ def test_what_a_tool_puts_before_each_line_is_dropped(prefix: str) -> None:
 
     assert (error.type_name, error.message) == ("KeyError", "'labels'")
     assert error.beside == ("OSError: [Errno 5] Input/output error",)
+
+
+class CountingLines(list[str]):
+    """Lines that count how many of them are read."""
+
+    read = 0
+
+    def __getitem__(self, place: Any) -> Any:
+        self.read += len(range(*place.indices(len(self)))) if isinstance(place, slice) else 1
+        return super().__getitem__(place)
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        ['  File "a.py", line 1, in b'],
+        ["Traceback (most recent call last):"],
+        ["Traceback (most recent call last):", '  File "a.py", line 1, in b', "E: y"],
+        ["terminate called after throwing an instance of 'a'"],
+        ["Fatal Python error: Aborted"],
+    ],
+)
+def test_each_line_of_an_output_is_read_a_bounded_number_of_times(block: list[str]) -> None:
+    lines = CountingLines(block * (20_000 // len(block)))
+
+    _find_errors(lines, [False] * len(lines))
+
+    assert lines.read < 200 * len(lines)
