@@ -79,7 +79,7 @@ from recovery.service.web import Api
 from recovery.service.worker import Worker
 from recovery.slurm.requests import SchedulerRequest
 from recovery.watched.present_jobs import FILE_NAME as PRESENT_FILE
-from recovery.watched.present_jobs import PresentJobsFile
+from recovery.watched.present_jobs import AgentWordsFile
 
 log = logging.getLogger(__name__)
 
@@ -172,7 +172,7 @@ class Service:
                 clock,
                 hearing,
                 self.accounts.watched,
-                PresentJobsFile(state / PRESENT_FILE, clock, read_boot_id()),
+                AgentWordsFile(state / PRESENT_FILE, clock, read_boot_id()),
             )
             self.worker.on_present = self._use_word_of_agent
             self._serve_managers(jobs, desk)

@@ -51,7 +51,7 @@ class _Saved(msgspec.Struct, frozen=True):
     words: tuple[_SavedWord, ...]
 
 
-class PresentJobsFile:
+class AgentWordsFile:
     """For one thread."""
 
     def __init__(self, path: Path, clock: Clock, boot_id: str) -> None:
@@ -96,7 +96,7 @@ class PresentJobs:
     """For the deciding thread; `is_on` for any."""
 
     def __init__(
-        self, file: PresentJobsFile | None = None, now_s: Callable[[], float] = lambda: 0.0
+        self, file: AgentWordsFile | None = None, now_s: Callable[[], float] = lambda: 0.0
     ) -> None:
         """``now_s``: listened seconds; ``file``: None where nothing outlives a restart."""
         # By node and job id: when the agent said it last, in listened seconds.

@@ -10,8 +10,8 @@ from recovery.watched.present_jobs import (
     PRESENT_OF_NODE_MAX,
     SAVE_NEW_S,
     SAVE_S,
+    AgentWordsFile,
     PresentJobs,
-    PresentJobsFile,
 )
 from tests.support.simulation import SimClock
 
@@ -97,7 +97,7 @@ class Host:
         self.boot_id = "boot-1"
 
     def start(self) -> PresentJobs:
-        file = PresentJobsFile(self.path, self.clock, self.boot_id)
+        file = AgentWordsFile(self.path, self.clock, self.boot_id)
         return PresentJobs(file, self.clock.now_s)
 
     def boot(self, away_s: float, jumped_s: float = 0.0) -> None:
