@@ -196,6 +196,7 @@ class _Answer(ServerHandler):
     server_software = "rankmend"  # in place of Python's version
     request_handler: "_Handler"
     headers: Headers
+    headers_sent: bool
 
     def cleanup_headers(self) -> None:
         super().cleanup_headers()
