@@ -27,6 +27,7 @@ from recovery.postgres.database_errors import (
 )
 from recovery.postgres.database_url import DatabaseUrl
 from recovery.postgres.durability import ServerSettings, name_losses, refuse_server
+from recovery.postgres.forms import FORMS
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -49,7 +50,7 @@ _WORDS_MAX: Final = 8  # of a server to a session that waits
 _OPTIONS: Final = (
     f"-c statement_timeout={int(ANSWER_S_MAX * 1000)} -c lock_timeout={int(ANSWER_S_MAX * 500)} "
     "-c idle_in_transaction_session_timeout=2000 -c client_min_messages=warning "
-    r"-c default_transaction_isolation=read\ committed"
+    rf"-c default_transaction_isolation=read\ committed {FORMS}"
 )
 # A peer that vanished without a word is noticed within 8 s, also while we only wait for its answer.
 _KEEPALIVE: Final = {

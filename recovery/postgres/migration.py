@@ -14,6 +14,7 @@ from rankmend.version import RANKMEND_VERSION
 from recovery.postgres.database import Database
 from recovery.postgres.database_errors import StatementRefusedError
 from recovery.postgres.database_url import DatabaseUrl
+from recovery.postgres.forms import FORMS
 
 ROLE: Final = "rankmend_controller"
 """The role with the rights that a controller needs; the role under which it connects is a member."""
@@ -28,7 +29,7 @@ _DENIED: Final = "42501"
 # that it waited for has done.
 _OPTIONS: Final = (
     r"-c statement_timeout=0 -c idle_in_transaction_session_timeout=0 "
-    r"-c default_transaction_isolation=read\ committed"
+    rf"-c default_transaction_isolation=read\ committed {FORMS}"
 )
 
 

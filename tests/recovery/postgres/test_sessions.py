@@ -15,15 +15,22 @@ import pytest
 
 from rankmend.clock import SystemClock
 from rankmend.errors import RankmendError
+from recovery.journal.attempt_records import Milestone
+from recovery.journal.bookkeeping import JournalNote
+from recovery.journal.job_records import PersonActed
+from recovery.messages.outside import PersonAct, PersonCommand
+from recovery.postgres.append_group import write_notes
 from recovery.postgres.database import Database
 from recovery.postgres.database_url import DatabaseUrl, read_database_url
 from recovery.postgres.migration import check_schema, migrate
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.free_port import free_port
+from tests.support.journals import PostgresPlace
 from tests.support.postgres import PostgresServer, connected, running_server
 
 pytestmark = pytest.mark.site
 SESSIONS = 4
+TRICKY = "a\\\\b\\'c ''d\\x41 \"e\" é→ NULL {,} \\\\000"
 TEXT = "SELECT 'é→'::text"
 
 
@@ -52,6 +59,7 @@ def role_with(server: PostgresServer, database: str, setting: str) -> Iterator[s
         "statement_timeout = '1ms'",
         "lock_timeout = '1ms'",
         "bytea_output = 'escape'",
+        "standard_conforming_strings = 'off'",
         "datestyle = 'German'",
     ],
 )
@@ -70,6 +78,78 @@ def test_what_an_administrator_sets_for_the_role_changes_nothing(
         assert one.read(TEXT) == [("é→",)]
         ((isolation,),) = one.read("SELECT current_setting('transaction_isolation')")
         assert isolation == "read committed"
+
+
+# Every parameter that a role can set and that changes text, bytes, numbers or times, with a value that differs from ours.
+FORMS = {
+    "array_nulls": "off",
+    "backslash_quote": "on",
+    "bytea_output": "'escape'",
+    "check_function_bodies": "off",
+    "client_encoding": "'LATIN1'",
+    "datestyle": "'SQL, DMY'",
+    "default_text_search_config": "'german'",
+    "escape_string_warning": "off",
+    "extra_float_digits": "-15",
+    "icu_validation_level": "'error'",
+    "intervalstyle": "'iso_8601'",
+    "lc_messages": "'C'",
+    "lc_monetary": "'C'",
+    "lc_numeric": "'C'",
+    "lc_time": "'C'",
+    "lo_compat_privileges": "on",
+    "quote_all_identifiers": "on",
+    "standard_conforming_strings": "off",
+    "timezone": "'Asia/Kathmandu'",
+    "timezone_abbreviations": "'India'",
+    "transform_null_equals": "on",
+    "xmlbinary": "'hex'",
+    "xmloption": "'document'",
+}
+# The groups of parameters in `pg_settings` that hold such ones.
+GROUPS = (
+    "Client Connection Defaults / Locale and Formatting",
+    "Version and Platform Compatibility / Previous PostgreSQL Versions",
+    "Version and Platform Compatibility / Other Platforms and Clients",
+)
+# In these groups, and about neither text nor values.
+OTHER = {
+    "allow_alter_system",
+    "event_triggers",
+    "synchronize_seqscans",
+}
+
+
+def test_no_parameter_about_text_time_or_escaping_is_missing_here(postgres: PostgresServer) -> None:
+    rows = postgres.ask(
+        "postgres",
+        "SELECT name FROM pg_settings WHERE context IN ('user', 'superuser') AND category = ANY(%s)",
+        list(GROUPS),
+    )
+
+    assert {row[0].lower() for row in rows} - OTHER <= FORMS.keys()
+
+
+@pytest.mark.parametrize("where", ["role", "database"])
+def test_no_parameter_about_text_time_or_escaping_changes_a_record(
+    postgres: PostgresServer, where: str
+) -> None:
+    place = PostgresPlace.make(postgres)
+    known = {row[0].lower() for row in postgres.ask("postgres", "SELECT name FROM pg_settings")}
+    target = "ROLE controller IN DATABASE" if where == "role" else "DATABASE"
+    for parameter in FORMS.keys() & known:
+        setting = f"{parameter} = {FORMS[parameter]}"
+        postgres.ask("postgres", f"ALTER {target} {place.database} SET {setting}")
+
+    record = PersonActed(PersonCommand(PersonAct.PAUSE, "ada", TRICKY), "")
+    with place.opened() as journal:
+        written = journal.append_many([record, Milestone(1, 7)])
+        note = JournalNote(journal, [Milestone(1, 8)])
+        write_notes(journal._database, journal._leases, [note])
+        noted = note.written.result(DEADLINE_S)
+
+    assert place.read() == (*written, *noted)
+    assert place.read()[0].record == record
 
 
 def use_all(database: Database, server: PostgresServer, name: str) -> set[int]:
