@@ -18,7 +18,7 @@ from rankmend.errors import ConfigError, JobHeldError, RankmendError, SourceErro
 from rankmend.files import create_file, read_if_there, replace_file
 from rankmend.foreign_links import open_new, refuse_foreign_link
 from recovery.checkpoints.names import shown
-from recovery.checkpoints.unwritable import explain_unwritable
+from recovery.checkpoints.unwritable import explain_unwritable, free_bytes, short_of_room
 
 BESIDE: Final = ".rankmend"  # folder of ours in the checkpoint folder
 _FENCE_BYTES_MAX: Final = 64  # what rankmend.may_publish reads
@@ -71,6 +71,17 @@ class FenceFile:
                 probe.unlink(missing_ok=True)
         except (OSError, StorageError) as error:
             self._refuse_unwritable(error)
+
+    def refuse_short(self, wanted_bytes: int) -> None:
+        """Raise UnwritableError if a save of this size does not fit beside the fence."""
+        folder = self.path.parent.parent
+        short = short_of_room(str(folder), self.free_bytes(), wanted_bytes)
+        if short is not None:
+            raise short
+
+    def free_bytes(self) -> int | None:
+        """Return what can be written beside the fence; None: not known, or no checkpoints lie there."""
+        return free_bytes(self.path.parent) if self._is_beside else None
 
     def _write(self, content: bytes) -> None:
         try:

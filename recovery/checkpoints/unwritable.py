@@ -63,6 +63,26 @@ def explain_unwritable(folder: Path, failure: BaseException | None) -> Unwritabl
     return UnwritableError(why, f"{folder} can't be written: the file system at {mount} {text}")
 
 
+def free_bytes(folder: Path) -> int | None:
+    """Return what a process without privileges can still write at ``folder``, quotas aside; None: not known."""
+    try:
+        there = next(one for one in (folder, *folder.parents) if one.is_dir())
+        left = os.statvfs(there)
+    except (OSError, StopIteration):
+        return None
+    return left.f_bavail * left.f_frsize
+
+
+def short_of_room(folder: str, free: int | None, wanted: int) -> UnwritableError | None:
+    """Return that a save of this size does not fit, or None where it does or that is not known."""
+    if free is None or free >= wanted:
+        return None
+    return UnwritableError(
+        Unwritable.FULL,
+        f"{folder} is full: the ranks could not write, {_size(free)} are free, and a save takes {_size(wanted)}. Make room there",
+    )
+
+
 def _size(size_bytes: int) -> str:
     for unit_bytes, unit in _UNITS:
         if size_bytes >= unit_bytes:

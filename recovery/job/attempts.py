@@ -19,7 +19,7 @@ from recovery.job.attempt_health import AttemptHealth
 from recovery.job.attempt_needs import AttemptNeeds, NeedsMet, NeedsMissing
 from recovery.job.membership import Gone, size_for
 from recovery.job.missing_saves import MissingSaves
-from recovery.job.restorable import LOOK_S, NOTE_S, checkpoint_seen
+from recovery.job.restorable import LOOK_S, NOTE_S, checkpoint_seen, room_wanted
 from recovery.job.restore_choice import choose_checkpoint, is_progress, without_deleted
 from recovery.job.situation import Situation
 from recovery.job.snapshot_choice import SETTLE_S_MAX, Differ, unsettled, with_snapshot
@@ -84,6 +84,10 @@ class AttemptFence(Protocol):
 
     def advance(self, attempt: int) -> None:
         """Let only this attempt publish; return once that is durable."""
+        ...
+
+    def refuse_short(self, wanted_bytes: int) -> None:
+        """Raise UnwritableError where a save of this size does not fit."""
         ...
 
 
@@ -381,6 +385,8 @@ class Attempts:
         attempt = max(known) + 1
         if self._fence is not None:
             try:
+                if wanted := room_wanted(self._ledger):
+                    self._fence.refuse_short(wanted)
                 self._fence.advance(attempt)
             except UnwritableError as full:
                 self._unwritable = self._situation.now_s(), full

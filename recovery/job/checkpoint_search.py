@@ -12,7 +12,7 @@ from typing import Final
 from detectors.wording import names_in_words, reasons_in_words
 from rankmend.errors import StorageError
 from recovery.checkpoints.model import CheckpointVerdict
-from recovery.checkpoints.unwritable import Unwritable, UnwritableError
+from recovery.checkpoints.unwritable import Unwritable, UnwritableError, short_of_room
 from recovery.job.found_checkpoints import verdicts_of
 from recovery.job.joined_checkpoints import (
     divide,
@@ -23,6 +23,7 @@ from recovery.job.joined_checkpoints import (
 )
 from recovery.job.membership import next_finder
 from recovery.job.nodes import JobNodes
+from recovery.job.restorable import room_wanted
 from recovery.journal.attempt_records import Placement
 from recovery.journal.ledger import Ledger
 from recovery.journal.limits import Policy
@@ -103,7 +104,8 @@ class CheckpointSearch:
         return joined
 
     def unwritable(self) -> UnwritableError | None:
-        """Return why a node that looked could write nothing there, or None."""
+        """Return why a node that looked could write nothing there, or no save after ranks that could not; or None."""
+        wanted = room_wanted(self.ledger)
         for reader in self.ledger.readers:
             report = self.nodes.report_of(reader.node)
             found = None if report is None else report.found
@@ -111,6 +113,10 @@ class CheckpointSearch:
                 why = _UNWRITABLE.get(found.unwritable)
                 if why is not None:
                     return UnwritableError(why, f"{reader.node}: {found.unwritable_text}")
+                free = None if found.free_bytes < 0 else found.free_bytes
+                where = f"{reader.node}: the checkpoint folder"
+                if wanted and (short := short_of_room(where, free, wanted)) is not None:
+                    return short
         return None
 
     def look_again(self, reason: str) -> FinderChosen:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from detectors.finding import SymptomKind
 from recovery.checkpoints.model import CheckpointVerdict, Hindrance
 from recovery.checkpoints.order import held_by
 from recovery.job.restore_choice import choose_checkpoint
@@ -20,6 +21,7 @@ NOTE_S: Final = 10.0  # between two notes; saves are minutes apart, or it is a s
 PASSED_OVER_MAX: Final = (
     3  # kept with a note, for `rankmend plan`; `rankmend checkpoints` shows all
 )
+ROOM_MIN_BYTES: Final = 1 << 20  # no training state is smaller
 LOOK_S: Final = 1.0  # between two looks at what was found beside training, every 5 s
 
 
@@ -75,3 +77,15 @@ def _trusted(ledger: Ledger, verdict: CheckpointVerdict) -> CheckpointVerdict:
     if (candidate.path, candidate.modified_unix_s) not in known:
         return verdict
     return replace(verdict, is_valid=True, hindrance=None)
+
+
+def room_wanted(ledger: Ledger) -> int:
+    """Return how many bytes must be free before the next attempt, whose ranks may have failed for lack of them; 0: any number.
+
+    A fence is a few bytes, and fits where a save does not. A job that has saved nothing yet needs at least some.
+    """
+    incident = ledger.incident
+    if incident is None or incident.last_failure.finding.symptom.kind is not SymptomKind.STORAGE:
+        return 0
+    known = 0 if ledger.restorable is None else ledger.restorable.size_bytes
+    return max(known, ROOM_MIN_BYTES)

@@ -338,6 +338,7 @@ class Found:
     # Why no attempt could publish there now: value of a recovery.checkpoints.unwritable.Unwritable, and in words; "" if one could.
     unwritable: str = ""
     unwritable_text: str = ""
+    free_bytes: int = -1  # beside the checkpoints; -1: not known
 
 
 @dataclass(frozen=True, slots=True)

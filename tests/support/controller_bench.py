@@ -6,6 +6,7 @@ from dataclasses import replace
 from detectors.hang.live import HungLimits
 from rankmend.errors import JournalError, StorageError
 from recovery.checkpoints.model import CheckpointVerdict
+from recovery.checkpoints.unwritable import short_of_room
 from recovery.job.controller import Controller
 from recovery.job.settings import JobSettings, for_one_node
 from recovery.journal.incident_machine import Outcome
@@ -57,6 +58,7 @@ class FakeStorage:
         self.fence: int | None = None
         self.copy: bytes | None = None
         self.is_failing = False
+        self.free_bytes: int | None = None
         self.is_watched = False  # beside training
         self.on_advance: Callable[[], None] = lambda: None
 
@@ -82,6 +84,10 @@ class FakeStorage:
         self._check()
         self.fence = attempt
         self.on_advance()
+
+    def refuse_short(self, wanted_bytes: int) -> None:
+        if (short := short_of_room("/c", self.free_bytes, wanted_bytes)) is not None:
+            raise short
 
     def save(self, body: bytes) -> None:
         self._check()

@@ -37,6 +37,10 @@ class Fence(Protocol):
         """Raise UnwritableError if there is no room to let another attempt publish."""
         ...
 
+    def free_bytes(self) -> int | None:
+        """Return how much can be written beside the checkpoints; None: not known."""
+        ...
+
 
 class Watch(Protocol):
     def start(self) -> None:
@@ -219,7 +223,8 @@ class Storage:
             error = str(caught)
         self._found_here = frozenset(one.candidate.path for one in verdicts if one.is_valid)
         told = tuple(map(_told, verdicts[:CANDIDATES_MAX]))
-        found = Found(empty_through, told, error, revision)
+        free = self._fence.free_bytes()
+        found = Found(empty_through, told, error, revision, free_bytes=-1 if free is None else free)
         try:
             self._fence.check_room()
         except UnwritableError as full:

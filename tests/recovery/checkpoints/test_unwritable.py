@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 from recovery.checkpoints.marks import FenceFile
-from recovery.checkpoints.unwritable import Unwritable, UnwritableError, explain_unwritable
+from recovery.checkpoints.unwritable import (
+    Unwritable,
+    UnwritableError,
+    explain_unwritable,
+    short_of_room,
+)
 from tests.support.faults.mounts import tmpfs
 from tests.support.faults.storage import fill
 
@@ -89,3 +94,26 @@ def test_quota_names_whose_it_is_and_that_the_file_system_has_room(tmp_path: Pat
 @pytest.mark.parametrize("failure", [OSError(errno.EIO, "I/O error"), OSError("odd"), None])
 def test_other_trouble_is_none_of_these(tmp_path: Path, failure: OSError | None) -> None:
     assert explain_unwritable(tmp_path, failure) is None
+
+
+def test_save_that_does_not_fit_is_refused_where_the_fence_fits(tmp_path: Path) -> None:
+    with tmpfs(tmp_path / "small", "size=1m") as folder:
+        fence = FenceFile(folder / ".rankmend" / "fence")
+        fence.advance(1)
+
+        with pytest.raises(UnwritableError, match="are free, and a save takes 5 MB") as refusal:
+            fence.refuse_short(5_000_000)
+        fence.refuse_short(100_000)
+
+    assert refusal.value.why is Unwritable.FULL
+    assert str(folder) in str(refusal.value)
+
+
+def test_room_that_is_just_enough_or_not_known_refuses_nothing() -> None:
+    assert short_of_room("/c", 100, 100) is None
+    assert short_of_room("/c", None, 100) is None
+    assert short_of_room("/c", 99, 100) is not None
+
+
+def test_fence_that_lies_elsewhere_knows_of_no_room(tmp_path: Path) -> None:
+    assert FenceFile(tmp_path / "fence", is_beside=False).free_bytes() is None

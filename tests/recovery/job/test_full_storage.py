@@ -1,15 +1,20 @@
 """A job whose checkpoint folder can't be written is held, and goes on by itself."""
 
+from dataclasses import replace
+
 import pytest
 
+from recovery.checkpoints.model import CheckpointVerdict
 from recovery.checkpoints.unwritable import Unwritable, UnwritableError
 from recovery.journal.attempt_records import AttemptStarted, StartWaits
 from recovery.journal.incident_records import PlanWaits, TryFailed, WaitCause, WaitsFor
 from recovery.journal.job_records import OutcomeKind
+from recovery.messages.exchange import RankError, RankExit
 from recovery.messages.outside import PersonAct, PersonCommand, Refusal
 from recovery.views.job_view import state_of
 from recovery.views.plan_view import view_plan
 from tests.support.controller_bench import IMPATIENT, Bench, FakeStorage, begin, fail
+from tests.support.job_ledgers import verdict
 from tests.support.nodes_bench import SEARCHING
 from tests.support.nodes_bench import Bench as NodesBench
 
@@ -128,6 +133,75 @@ def test_start_on_a_full_disk_waits_and_no_approval_has_it_begin_at_zero() -> No
     bench.storage.full = None
     bench.tell(after_s=6.0)
     assert len(bench.records(AttemptStarted)) == 1
+
+
+def fail_for_lack_of_room(bench: Bench) -> None:
+    full = RankError("OSError", "[Errno 28] No space left on device: '/c/step-20.pt'", "")
+    ended = RankExit(0.1, 1, None, False, False, full, ())
+    bench.ranks[1] = replace(bench.ranks[1], process_state="", exit=ended)
+    bench.tell()
+    bench.tell(after_s=1.0)
+    bench.empty()
+    bench.tell(after_s=1.0)
+
+
+def saved(size_bytes: int) -> CheckpointVerdict:
+    whole = verdict(7)
+    return replace(whole, candidate=replace(whole.candidate, size_bytes=size_bytes))
+
+
+def test_save_that_did_not_fit_holds_the_job_though_the_fence_fits() -> None:
+    bench = made(Bench())
+    bench.storage.verdicts, bench.storage.is_watched = [saved(5_000_000_000)], True
+    begin(bench)
+    bench.storage.free_bytes = 4_000_000_000
+
+    fail_for_lack_of_room(bench)
+    for _turn in range(100):
+        bench.tell(after_s=6.0)
+
+    (waits,) = bench.records(PlanWaits)
+    assert (waits.cause, waits.about) == (WaitCause.STORAGE, "full")
+    assert "4 GB are free, and a save takes 5 GB" in waits.reason
+    assert len(bench.records(AttemptStarted)) == 1
+    assert bench.records(TryFailed) == []
+
+    bench.storage.free_bytes = 5_000_000_000
+    bench.tell(after_s=6.0)
+    assert len(bench.records(AttemptStarted)) == 2
+
+
+def test_lack_of_room_alone_holds_no_job_that_failed_otherwise() -> None:
+    bench = made(Bench())
+    bench.storage.verdicts, bench.storage.is_watched = [saved(5_000_000_000)], True
+    begin(bench)
+    bench.storage.free_bytes = 4_000_000_000
+
+    fail(bench)
+
+    assert len(bench.records(AttemptStarted)) == 2
+
+
+def test_save_that_did_not_fit_on_a_node_that_looks_holds_the_job() -> None:
+    bench = NodesBench(SEARCHING)
+    bench.beat(3.0)
+    bench.beat(5.0, step=10)
+    bench.nodes["a"].found_changes = {"free_bytes": 1000}
+    full = RankError("OSError", "[Errno 28] No space left on device: '/c/step-20.pt'", "")
+    ended = RankExit(0.1, 1, None, False, False, full, ())
+    bench.nodes["b"].ranks = {
+        rank: replace(told, process_state="", exit=ended)
+        for rank, told in bench.nodes["b"].ranks.items()
+    }
+    bench.beat(60.0)
+
+    waits = bench.records(PlanWaits)[-1]
+    assert (waits.cause, waits.about) == (WaitCause.STORAGE, "full")
+    assert len(bench.records(AttemptStarted)) == 1
+
+    bench.nodes["a"].found_changes = {"free_bytes": 1 << 30}
+    bench.beat(70.0)
+    assert len(bench.records(AttemptStarted)) == 2
 
 
 def test_on_several_nodes_those_that_look_say_that_nothing_can_be_written() -> None:
