@@ -30,6 +30,7 @@ from detectors.finding import (
 from detectors.hang.live import Hang, HungLimits, RankStand, detect_hung, hang_finding
 from detectors.node.job_libraries import say_shares
 from detectors.wording import counted
+from rankmend.script_end import ScriptEnd
 from recovery.job.observation import Observation
 from recovery.job.settings import JobSettings
 from recovery.job.standstill import Patience, judge_standstill, say_again
@@ -43,6 +44,9 @@ from recovery.messages.outside import NodeEvidence
 EXIT_UNKNOWN: Final = 1  # if no rank's end gives another exit code
 # Ranks import for tens of seconds, and reach one line within seconds of each other: on two busy cores within 2 s.
 FIRST_SETTLE_S: Final = 3.0
+# A script that has raised still unwinds its threads, its loaders and its device before its process ends and its error is known; its
+# peers lose it at once. A core dump may take longer: then what the peers say is all there is.
+OWN_WORD_S: Final = 5.0
 _WAITING: Final = (Blame.COMMUNICATION, Blame.USER)
 
 
@@ -261,7 +265,14 @@ class Doctor:
         """Return how long the ends of other ranks are waited for.
 
         A first attempt whose ranks all have the same error of code ends the job, so it is worth knowing whether they have.
+        Where all errors tell of a lost peer, that of a peer whose script has failed and whose process is still there tells why.
         """
+        is_dying = any(
+            view.exit is None and view.script_end is ScriptEnd.FAILED
+            for view in seen.ranks.values()
+        )
+        if finding.blame is Blame.COMMUNICATION and is_dying:
+            return max(self.policy.settle_s, OWN_WORD_S)
         _code, _rank, error = first_failure(seen, finding.ranks)
         if not self.is_first or error is None or finding.symptom.kind not in OF_CODE:
             return self.policy.settle_s

@@ -4,6 +4,7 @@ import pytest
 
 from detectors.finding import Blame, SymptomKind
 from rankmend.errors import JournalError
+from rankmend.script_end import ScriptEnd
 from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVerdict
 from recovery.job.attempt_health import spent_pause_s
 from recovery.job.controller import (
@@ -142,6 +143,51 @@ def test_an_exit_waits_until_it_has_settled(training: Bench) -> None:
     training.tell(after_s=0.2)
     (opened,) = training.records(IncidentOpened)
     assert opened.failure.finding.ranks == (0,)
+
+
+LOST_PEER = RankError(
+    "RuntimeError", "[/pytorch/gloo/transport/tcp/pair.cc:537] Connection closed by peer", ""
+)
+
+
+def lose_peer(bench: Bench, end: ScriptEnd) -> None:
+    """Rank 1 lives, and its script has come to this end; rank 0 has died of its loss."""
+    lost = RankExit(0.1, 1, None, False, False, LOST_PEER, ())
+    bench.ranks[1] = replace(bench.ranks[1], script_end=end)
+    bench.ranks[0] = replace(bench.ranks[0], process_state="", exit=lost)
+    bench.tell()
+
+
+def test_word_of_a_peer_that_is_still_dying_is_awaited_and_names_the_cause(
+    training: Bench,
+) -> None:
+    lose_peer(training, ScriptEnd.FAILED)
+    training.tell(after_s=4.0)
+    assert training.records(IncidentOpened) == []
+
+    training.end(1, exit_code=1)
+
+    (opened,) = training.records(IncidentOpened)
+    assert opened.failure.finding.ranks == (1,)
+    assert opened.failure.error.message == "bad batch"
+
+
+def test_peer_that_takes_too_long_to_die_is_not_awaited(training: Bench) -> None:
+    lose_peer(training, ScriptEnd.FAILED)
+    training.tell(after_s=4.9)
+    assert training.records(IncidentOpened) == []
+
+    training.tell(after_s=0.2)
+
+    assert len(training.records(IncidentOpened)) == 1
+
+
+def test_lost_peer_whose_script_runs_on_delays_nothing(training: Bench) -> None:
+    lose_peer(training, ScriptEnd.RUNNING)
+
+    training.tell(after_s=0.4)
+
+    assert len(training.records(IncidentOpened)) == 1
 
 
 def test_the_same_exit_on_every_rank_does_not_wait_and_blames_the_program(
