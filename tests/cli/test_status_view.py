@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankmend.cli import output, reader, status_view
+from rankmend.cli import output, status_view
+from rankmend.cli.picture import Picture, Wanted
 from recovery.api import wire
 
 ODD = st.floats() | st.sampled_from([1.8e12, -1.0, 1e308, float("nan")])
@@ -31,8 +32,8 @@ def test_no_stored_data_keeps_status_from_being_shown(
     jobs: list[wire.JobView],
 ) -> None:
     cluster = wire.Cluster([], held, windows, [])
-    picture = reader.Picture("https://c", jobs, nodes, plans, cluster)
-    wanted = reader.Wanted(None, with_ended=False, every_node=True)
+    picture = Picture("https://c", jobs, nodes, plans, cluster)
+    wanted = Wanted(None, with_ended=False, every_node=True)
     console = output.console(is_wide=True)
 
     with console.capture() as shown:
@@ -49,10 +50,10 @@ def job_of(number: int, state: str) -> wire.JobView:
 
 
 def shown_of(jobs: list[wire.JobView], plans: list[wire.PlanView], **wanted: bool) -> list[str]:
-    picture = reader.Picture("https://c", jobs, [], plans, wire.Cluster([], [], [], []))
+    picture = Picture("https://c", jobs, [], plans, wire.Cluster([], [], [], []))
     console = output.console(is_wide=True)
     with console.capture() as shown:
-        asked = reader.Wanted(None, with_ended=wanted.get("every", False), every_node=False)
+        asked = Wanted(None, with_ended=wanted.get("every", False), every_node=False)
         console.print(status_view.render(picture, asked))
     return [line.rstrip() for line in shown.get().splitlines()]
 
@@ -91,6 +92,6 @@ def test_a_node_that_is_held_back_is_no_spare() -> None:
         wire.NodeView(name, "id-1", 1.0, 1, [], True, "boot", held)
         for name, held in (("a", None), ("b", "silent"))
     ]
-    picture = reader.Picture("https://c", [job], nodes, [], wire.Cluster([], [], [], []))
+    picture = Picture("https://c", [job], nodes, [], wire.Cluster([], [], [], []))
 
     assert status_view._spares(picture) == {"id-1": 1}

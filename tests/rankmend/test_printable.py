@@ -16,9 +16,10 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from rankmend.cli import approve, incidents, output, reader, status_view
+from rankmend.cli import approve, incidents, output, status_view
 from rankmend.cli import cli as commands
 from rankmend.cli.controller_options import Access, explain, tell
+from rankmend.cli.picture import Picture, Wanted
 from rankmend.cli.status_watch import Changes
 from rankmend.logs import LineFormatter, LogShape
 from rankmend.printable import is_printable, printable, printable_lines
@@ -113,7 +114,7 @@ def plan_view() -> wire.PlanView:
     return wire.PlanView(JOB, EVIL, "4f1c2d3e-1", 1, "move", EVIL, "wait", EVIL, [EVIL])
 
 
-def picture() -> reader.Picture:
+def picture() -> Picture:
     starts = [wire.StartView(EVIL, [0], EVIL)]
     node = wire.NodeView(EVIL, JOB, 0.1, 1, [0], False, "boot", EVIL, starts, EVIL, EVIL, EVIL)
     cluster = wire.Cluster(
@@ -122,7 +123,7 @@ def picture() -> reader.Picture:
         [wire.WindowView("w1", [EVIL], 0.0, 4e9, EVIL, EVIL)],
         [EVIL],
     )
-    return reader.Picture("https://c", [job_view()], [node], [plan_view()], cluster)
+    return Picture("https://c", [job_view()], [node], [plan_view()], cluster)
 
 
 def story() -> wire.Story:
@@ -150,7 +151,7 @@ def incident_row() -> dict[str, object]:
 
 
 def show_status() -> None:
-    wanted = reader.Wanted(None, with_ended=False, every_node=True)
+    wanted = Wanted(None, with_ended=False, every_node=True)
     output.console(is_wide=True).print(status_view.render(picture(), wanted))
 
 
