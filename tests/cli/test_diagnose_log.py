@@ -99,3 +99,11 @@ def test_unreadable_input_ends_with_exit_code_2(tmp_path: Path) -> None:
 
     assert result.exit_code == 2
     assert "no such file" in result.output
+
+
+def test_device_that_may_have_no_end_is_refused_and_an_empty_one_is_read() -> None:
+    refused = diagnose("/dev/zero")
+
+    assert refused.exit_code == 2
+    assert "cannot read /dev/zero: it is a device" in refused.output
+    assert diagnose("/dev/null").exit_code == 64
