@@ -29,7 +29,7 @@ sed -i \
     -e "s|$controller|/etc/rankmend/controller|g" \
     -e 's|^#urls = .*|urls = ["http://alertmanager.example:9093"]|' \
     -e 's|^#receiver = .*|receiver = "rankmend-controller"|' \
-    -e 's|^#nodes = .*|nodes = ["node-1"]|' \
+    -e '/^\[discovery\]/,/^\[/ s|^#nodes = .*|nodes = ["node-1"]|' \
     -e 's|^#cluster = .*|cluster = "compose"|' \
     "$controller/controller.toml"
 
