@@ -1,6 +1,6 @@
 """A sitecustomize that stops each forked rank before one stage of its way (`rankmend.hook.forking.STAGES`).
 
-STOP_AT names the stage, STOPPED the file to which the stopped process writes its pid.
+STOP_AT names the stage, STOPPED the file to which the stopped process writes its pid. STOP_FROM: only once this file is there.
 """
 
 import os
@@ -8,10 +8,13 @@ import signal
 from pathlib import Path
 
 
-def stop_at(name: str, path: str) -> None:
+def stop_at(name: str, path: str, begin: str) -> None:
     from rankmend.hook import forking
 
     def stop(rank: "forking.ForkedRank") -> None:
+        if begin and not Path(begin).exists():
+            wanted(rank)
+            return
         with Path(path).open("a", encoding="ascii") as file:
             file.write(f"{os.getpid()}\n")
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -24,4 +27,4 @@ def stop_at(name: str, path: str) -> None:
 
 
 if os.environ.get("STOP_AT"):
-    stop_at(os.environ["STOP_AT"], os.environ["STOPPED"])
+    stop_at(os.environ["STOP_AT"], os.environ["STOPPED"], os.environ.get("STOP_FROM", ""))

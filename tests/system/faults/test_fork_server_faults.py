@@ -54,10 +54,17 @@ def test_a_launcher_killed_at_any_stage_of_a_forked_rank_is_taken_over(
     site.mkdir()
     faults = (SUPPORT / "faults" / "stop_at_stage.py").read_text()
     (site / "sitecustomize.py").write_text(faults)
-    stopped = job.folder / "stopped"
-    job.environment = {"PYTHONPATH": str(site), "STOP_AT": stage, "STOPPED": str(stopped)}
+    stopped, begin = job.folder / "stopped", job.folder / "begin"
+    job.environment = {
+        "PYTHONPATH": str(site),
+        "STOP_AT": stage,
+        "STOPPED": str(stopped),
+        "STOP_FROM": str(begin),  # the ranks of a first run are forked, too
+    }
     ready(job)
-    kill(job.pids_at_step(5)[1])
+    ranks = job.pids_at_step(5)
+    begin.touch()
+    kill(ranks[1])
     eventually(lambda: stopped.exists() and stopped.read_text(), "a rank that stops at the stage")
 
     kill_launcher(job)
