@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 from recovery.journal.attempt_records import StartWaits
@@ -143,7 +144,8 @@ def test_what_cannot_be_decided_says_why_and_changes_nothing(job: Job) -> None:
     assert code == 0  # the plan that waits, whatever was asked
     assert job.process is not None
     job.signal(signal.SIGSTOP)
-    os.waitid(os.P_PID, job.process.pid, os.WSTOPPED | os.WNOWAIT)
+    launcher = psutil.Process(job.process.pid)
+    eventually(lambda: launcher.status() == psutil.STATUS_STOPPED, "the launcher has stopped")
     code, out, err = ask(job, "approve", incident, "--yes", "--json")
     assert (code, f"kill -CONT {job.process.pid}" in json.loads(out)["error"]) == (1, True)
     assert shown(job, "plan", job.name)["is_waiting"]

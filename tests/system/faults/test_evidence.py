@@ -28,10 +28,14 @@ def evidence_of(job: Job) -> tuple[EvidenceCollected, Path]:
 
 
 def assert_in_time(job: Job) -> None:
-    """Check by the journal that evidence was saved once, after the decision and before the restart."""
+    """Check by the journal that evidence was saved once, after the decision.
+
+    The restart waits for the files, and not for the record: what the ranks' output says is judged after they were stopped.
+    """
     kinds = (Decided, EvidenceCollected, AttemptStarted)
-    told = [type(entry.record) for entry in job.entries if isinstance(entry.record, kinds)]
-    assert told[:4] == [AttemptStarted, Decided, EvidenceCollected, AttemptStarted]
+    found = [type(entry.record) for entry in job.entries if isinstance(entry.record, kinds)]
+    assert found[:2] == [AttemptStarted, Decided]
+    assert set(found[2:4]) == {EvidenceCollected, AttemptStarted}
 
 
 @pytest.fixture

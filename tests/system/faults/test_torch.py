@@ -107,4 +107,4 @@ def test_a_users_own_sitecustomize_still_runs(make_unchanged: Make, tmp_path: Pa
     job.start()
 
     assert job.wait() == 0, job.output
-    assert job.output.count("the own one ran") >= 2
+    assert "the own one ran" in job.output  # once, where both ranks are forked from one process
