@@ -1,6 +1,7 @@
 """The rules that no single file shows: who may import what, and what stays pure."""
 
 import ast
+import logging
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -268,6 +269,24 @@ def test_no_files_import_each_other_in_a_circle() -> None:
 
     circles = {module: sorted(imported & left.keys()) for module, imported in left.items()}
     assert circles == {}, "in a circle, or above one"
+
+
+def test_no_log_line_has_a_field_that_every_record_has() -> None:
+    """`logging` raises KeyError for it, and only where the line's level is on."""
+    own = {*logging.makeLogRecord({}).__dict__, "message", "asctime"}
+    wrong = [
+        f"{module_name(file)}:{node.lineno}: {key.value}"
+        for file in FILES
+        if "extra=" in file.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.keyword)
+        and node.arg == "extra"
+        and isinstance(node.value, ast.Dict)
+        for key in node.value.keys
+        if isinstance(key, ast.Constant) and key.value in own
+    ]
+
+    assert wrong == []
 
 
 def test_every_module_says_what_it_is_for() -> None:

@@ -164,7 +164,7 @@ class ServiceDoor:
         key = name_of(f"oidc {provider.section.issuer} {identity.subject}")
         text = await self.sessions.open(key, msgspec.json.encode(identity))
         self._set_cookie(request, answer, self._cookie(request), text, AGE_S_MAX, "Strict")
-        log.info("signed in", extra={"name": identity.name, "how": f"oidc {identity.subject}"})
+        log.info("signed in", extra={"person": identity.name, "how": f"oidc {identity.subject}"})
         return done.there
 
     def _demand_provider(self) -> IdentityProvider:

@@ -16,10 +16,8 @@ import pytest
 from rankmend.clock import SystemClock
 from rankmend.errors import RankmendError
 from recovery.journal.attempt_records import Milestone
-from recovery.journal.bookkeeping import JournalNote
 from recovery.journal.job_records import PersonActed
 from recovery.messages.outside import PersonAct, PersonCommand
-from recovery.postgres.append_group import write_notes
 from recovery.postgres.database import Database
 from recovery.postgres.database_url import DatabaseUrl, read_database_url
 from recovery.postgres.migration import check_schema, migrate
@@ -144,11 +142,8 @@ def test_no_parameter_about_text_time_or_escaping_changes_a_record(
     record = PersonActed(PersonCommand(PersonAct.PAUSE, "ada", TRICKY), "")
     with place.opened() as journal:
         written = journal.append_many([record, Milestone(1, 7)])
-        note = JournalNote(journal, [Milestone(1, 8)])
-        write_notes(journal._database, journal._leases, [note])
-        noted = note.written.result(DEADLINE_S)
 
-    assert place.read() == (*written, *noted)
+    assert place.read() == tuple(written)
     assert place.read()[0].record == record
 
 
