@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Final
 
 from recovery.checkpoints.deadline import Deadline
+from recovery.checkpoints.model import natural_key
 from recovery.checkpoints.names import (
     has_checkpoint_suffix,
     is_ignored,
     is_save_name,
-    natural_key,
     shown,
     step_of,
 )

@@ -1,12 +1,23 @@
 """Candidates that a restore may start from, and the verdict on each."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 from rankmend.errors import ConfigError
-from recovery.checkpoints.names import natural_key
+
+_RUNS: Final = re.compile(r"[0-9]+|[^0-9]+")
+
+
+def natural_key(name: str) -> tuple[tuple[tuple[int, int, str], ...], str]:
+    """Return a key that sorts `__2_0` before `__10_0`."""
+    parts = (
+        (0, len(part.lstrip("0")), part.lstrip("0")) if part.isdecimal() else (1, 0, part)
+        for part in _RUNS.findall(name)
+    )
+    return tuple(parts), name
 
 
 class CheckpointFormat(Enum):

@@ -47,7 +47,6 @@ _PLAIN_RANK: Final = re.compile(r"(.*[0-9][-_.])([0-9]{1,6})((?:\.[A-Za-z]\w*)+)
 _COUNTS_STEPS: Final = re.compile(r"(?<![a-z])(?:step|iter|epoch)", re.IGNORECASE)
 _NUMBERS: Final = re.compile(r"[0-9]+")
 _NUMBER_ONLY: Final = re.compile(r"([0-9]+)(?:\.[A-Za-z]+)?")  # Orbax: the step is the name
-_RUNS: Final = re.compile(r"[0-9]+|[^0-9]+")
 _DIGITS_MAX: Final = 18  # below 2**63, as the progress file has it
 
 CHECKPOINT_SUFFIXES: Final = (".pt", ".pth", ".ckpt", ".bin", ".npz", ".safetensors", ".distcp")
@@ -346,15 +345,6 @@ def refuse_url(folder: str) -> None:
         f"{folder} is a URL, and rankmend reads checkpoints from a mounted folder: mount the storage{with_what} and name that folder, or "
         "let the script save into a local or shared folder and copy from there (the newest checkpoints have to stay)"
     )
-
-
-def natural_key(name: str) -> tuple[tuple[tuple[int, int, str], ...], str]:
-    """Return a key that sorts `__2_0` before `__10_0`."""
-    parts = (
-        (0, len(part.lstrip("0")), part.lstrip("0")) if part.isdecimal() else (1, 0, part)
-        for part in _RUNS.findall(name)
-    )
-    return tuple(parts), name
 
 
 def has_checkpoint_suffix(name: str) -> bool:
