@@ -85,12 +85,13 @@ def _prefix(style: PrefixStyle, rank: int | None, index: int, shape: Shape) -> s
         return f"2025-03-01T10:{second // 60 % 60:02}:{second % 60:02}.{micros:06}Z stderr F "
     if rank is None:
         return ""
+    if style is PrefixStyle.HOST:
+        return f"{shape.node_of(rank)}: "
     return {
         PrefixStyle.RANK: f"[rank{rank}]: ",
         PrefixStyle.DEFAULT: f"[default{rank % shape.ranks_per_node}]:",
         PrefixStyle.SRUN: f"{rank:>2}: ",
         PrefixStyle.MPI: f"[1,{rank}]<stderr>:",
-        PrefixStyle.HOST: f"{shape.node_of(rank)}: ",
     }.get(style, "")
 
 
