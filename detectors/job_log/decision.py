@@ -104,6 +104,8 @@ def decide(  # noqa: PLR0911, PLR0912 - one return for each reason
         return restart, "another process may have held the device's memory"
     if is_partial and cause.kind not in _OF_TEXT:
         return restart, "other ranks got further: this rank's machine or input may be at fault"
+    if cause.kind in _OF_PATHS and (why := _why_path_may_come(cause, alike, job)):
+        return restart, why
     if cause.kind in _MAYBE_LATE and cause.error is not None and _is_of_input(cause.error):
         return restart, "the error may depend on the sample that was read"
     # A log without a line of a step doesn't prove that none was made: a value may have come with the data. What all
@@ -140,6 +142,29 @@ _WHY_RESTART: Final = {
     LogKind.KILLED: "something sent SIGKILL, and the log doesn't show what",
     LogKind.CANCELLED: "somebody cancelled it; nothing failed",
 }
+
+
+_OF_PATHS: Final = frozenset({LogKind.FILE_MISSING, LogKind.PERMISSION})
+# What a process makes and another removes, on a node of its own or not; and a rename.
+_SHORT_LIVED: Final = re.compile(
+    r"(?i)cache|\btmp|temp\b|\.lock\b|\.incomplete|\.partial|indices|index_?map|' -> '|/dev/|/proc/|/sys/|/run/|/mnt/(?:ephemeral|local)|/local_?scratch|/scratch/local"
+)
+_OF_NODE: Final = re.compile(
+    r"/dev/|/proc/|/sys/|/run/|/tmp\b|/var/|/mnt/(?:ephemeral|local)|/local_?scratch|/scratch/local"
+)
+
+
+def _why_path_may_come(cause: LogFact, alike: Sequence[LogFact], job: LogFacts) -> str:
+    """Return why a path may be there, or open, at the next start; empty: a setting names it wrongly, or nobody made it."""
+    own = {rank for fact in alike for rank in fact.ranks}
+    if own and job.ranks - own:
+        return "only some ranks lack the path: a mount may be missing on their node"
+    pattern = _OF_NODE if cause.kind is LogKind.PERMISSION else _SHORT_LIVED
+    if pattern.search(cause.text):
+        return "another process, or this node, may have removed the path"
+    if cause.error is None or _is_of_input(cause.error):
+        return "the path may come with the sample that was read"
+    return ""
 
 
 _MAYBE_LATE: Final = frozenset(
@@ -223,6 +248,8 @@ def _is_of_input(error: ErrorText) -> bool:
     ) in frames:  # the innermost first: what a loop prepares before it begins reads no sample
         if _PREPARES.search(frame.function):
             return False
+        if frame.path.endswith(("/os.py", "<frozen os>")):  # `os.environ[...]`
+            continue
         if _LOOP.search(frame.function.strip("_")) or "/dataloader.py" in frame.path:
             return True
     return False

@@ -29,13 +29,27 @@ _DATA_TYPES: Final = re.compile(
     r"^(?:[\w.]+\.)?(?:JSONDecodeError|UnicodeDecodeError|ParserError|ArrowInvalid|YAMLError|ScannerError|DatasetGenerationError|DataError|UnidentifiedImageError|csv\.Error|Error: line contains NUL)\b"
 )
 _CONFIG_WORDS: Final = re.compile(
-    r"(?i)divisible by|must flatten tensors with uniform|cannot flatten integer dtype|\bworld[ _]size\b.*(?:equal|match|divis|must|not)|(?:tensor|pipeline|context|expert|data)[-_ ](?:model[-_ ])?parallel\w*|train_batch_size|micro_batch|\bmust be (?:set|specified|provided|one of|greater|positive|less|equal|>|<)|(?:unknown|unsupported|unrecognized|invalid|missing) (?:\w+ ){0,2}(?:option|config\w*|argument|parameter|key|setting|field|optimizer|scheduler|model type|choice)|not a valid|is not supported|Missing key .{0,60}full_key|extra (?:fields|inputs) not permitted|field required|[Vv]alidationError"
+    r"(?i)divisible by|environment variable \w+ expected, but not set|must flatten tensors with uniform|cannot flatten integer dtype|\bworld[ _]size\b.*(?:equal|match|divis|must|not)|(?:tensor|pipeline|context|expert|data)[-_ ](?:model[-_ ])?parallel\w*|train_batch_size|micro_batch|\bmust be (?:set|specified|provided|one of|greater|positive|less|equal|>|<)|(?:unknown|unsupported|unrecognized|invalid|missing) (?:\w+ ){0,2}(?:option|config\w*|argument|parameter|key|setting|field|optimizer|scheduler|model type|choice)|not a valid|is not supported|Missing key .{0,60}full_key|extra (?:fields|inputs) not permitted|field required|[Vv]alidationError"
 )
 _CONFIG_TYPES: Final = re.compile(
     r"^(?:[\w.]+\.)?(?:\w{0,64}Config\w{0,64}(?:Error|Exception)|ValidationError|MissingMandatoryValue|Interpolation\w*Error|ArgumentError|MisconfigurationException|ConfigAttributeError|ConfigKeyError)\b"
 )
 _STATE: Final = re.compile(
     r"Error\(s\) in loading state_dict|Missing key\(s\) in state_dict|Unexpected key\(s\) in state_dict|size mismatch for |loaded state dict (?:has a different number|contains a parameter group)|Missing key in checkpoint state_dict"
+    r"|[Gg]lobal shape mismatch for loaded|Shape mismatch (?:between|for) (?:loaded|checkpoint|expected|ckpt)|(?:[Uu]nexpected|[Mm]issing) keys?\b.{0,60}(?:checkpoint|state[_ ]?dict)"
+)
+# A path that isn't there, in other words than the errno's.
+_ABSENT: Final = re.compile(
+    r"\[Errno 2\]|No such file or directory|(?:cannot|can't|could not|couldn't) (?:be found|find) (?:at|under|in|any \w+ (?:at|in)) |\b(?:[Dd]irectory|[Ff]ile|[Pp]ath|[Ff]older|[Cc]heckpoint)\b[^\n]{0,200}\b(?:does not|doesn't) exist|[Cc]annot find (?:\w+ ){0,3}(?:file|directory|checkpoint|folder)"
+)
+_PATH: Final = re.compile(r"/[\w.-]+|\b[\w-]+\.(?:bin|idx|jsonl?|ya?ml|txt|npy|pt|pth|ckpt|parquet)\b")
+# Triton, Inductor and CUDA graphs: what they build doesn't depend on the values of a sample.
+_KERNEL_BUILD: Final = re.compile(
+    r"BackendCompilerFailed|InductorError|Unknown key: '?cubin|PassManager::run failed|device kernel image is invalid|unsupported toolchain|PTX JIT|ptxas (?:fatal|error)|PTXASError|CompileTimeAssertionFailure"
+    r"|CUDA driver error: file not found|No valid triton configs|OutOfResources|MLIRCompilationError|stream is capturing|during capture|(?m:^(?:[\w.]+\.)?(?:CompilationError|LoweringException|Unsupported|InternalTorchDynamoError|TorchRuntimeError)\b)"
+)
+_NO_BUILD: Final = re.compile(
+    r"[Tt]orch not compiled with CUDA|(?:not|n't) (?:been )?(?:compiled|built) with (?:CUDA|NCCL|GPU|distributed|MPI)|doesn't have \w+ built in|no NCCL support"
 )
 _DAMAGED: Final = re.compile(
     r"PytorchStreamReader failed|failed finding central directory|invalid header or archive is corrupted|unexpected EOF|Ran out of input|pickle data was truncated|UnpicklingError|BadZipFile|InvalidHeaderDeserialization|HeaderTooLarge|MetadataIncompleteBuffer|corrupt"
@@ -51,6 +65,13 @@ _SOCKET_WORDS: Final = re.compile(
 _HCCL: Final = re.compile(
     r"HCCL error in|hccl api failed|HCCL function error|\bE[IJ]00\d\d: |\bHccl\w+, error code"
 )
+_NO_HOST: Final = re.compile(r"\bhost not found: ")  # torch/csrc/distributed/c10d, of the master's name
+# A variable that isn't set: the innermost frame is that of `os.environ`.
+_ENVIRON: Final = re.compile(
+    r'(?:/os\.py|<frozen os>)", line \d+, in __getitem__\n(?:(?!  File ).*\n)*KeyError: |os\.environ\[[^\n]*\n(?:[ ~^]*\n)?KeyError: '
+)
+# NCCL's own check failed: no peer is gone.
+_NCCL_OWN: Final = re.compile(r"ncclInternalError[\s\S]*Message truncated")
 _SHAPES: Final = re.compile(
     r"mat1 and mat2 |size of tensor a |expanded size of the tensor|Expected all tensors to be on the same device|Sizes of tensors must match|is invalid for input of size|Given groups=|Given normalized_shape|stack expects each tensor|shape mismatch|expected scalar type|must match the size of tensor|same number of dimensions"
 )
@@ -61,7 +82,8 @@ _GRAPH: Final = re.compile(
 _OUT_OF_SHM: Final = re.compile(r"shared memory|/dev/shm|\(shm\)|</torch_\w+>")
 _CUDA_KINDS: Final = (
     (re.compile(r"device-side assert triggered|cudaErrorAssert"), _K.DEVICE_ASSERT),
-    (re.compile(r"no kernel image|unsupported toolchain|PTX JIT"), _K.NO_KERNEL_IMAGE),
+    (re.compile(r"no kernel image"), _K.NO_KERNEL_IMAGE),
+    (_KERNEL_BUILD, _K.KERNEL_BUILD),
     (re.compile(r"illegal memory access|illegal address|misaligned"), _K.ILLEGAL_ACCESS),
 )
 _SIMPLE: Final = {
@@ -86,6 +108,8 @@ def kind_of_error(cause: FailureCause, error: ErrorText) -> tuple[LogKind, FactT
             return LogKind.NEVER_JOINED, FactTier.VICTIM
         if _STALLS.search(said):
             return LogKind.HANG, FactTier.STALL
+        if _NCCL_OWN.search(said):
+            return LogKind.NCCL_SYSTEM, FactTier.STALL
         return LogKind.PEER_LOST, FactTier.VICTIM
     if name == "Fatal Python error":
         if "Segmentation" in error.message:
@@ -174,26 +198,35 @@ def _kind_of_exception(  # noqa: PLR0911, PLR0912 - one return for each kind
         return LogKind.PEER_LOST, FactTier.VICTIM
     if _HCCL.search(said):
         return LogKind.NCCL_SYSTEM, FactTier.VICTIM
+    if "[Errno 98]" in said or "ddress already in use" in said:
+        return LogKind.PORT_IN_USE, FactTier.STALL
+    if _NO_HOST.search(first):
+        return LogKind.NEVER_JOINED, FactTier.STALL
     if may_be_peer(error):
         return LogKind.PEER_LOST, FactTier.VICTIM
+    if name == "KeyError" and _ENVIRON.search(error.traceback):
+        return LogKind.CONFIGURATION, FactTier.OWN
     if _STATE.search(said):
         return LogKind.CHECKPOINT_MISMATCH, FactTier.OWN
     if _DAMAGED.search(said):
         return LogKind.CHECKPOINT_DAMAGED, FactTier.OWN
     if judge_loading(error) is LoadingVerdict.LOADING:
-        is_absent = "FileNotFoundError" in said or "No such file" in said
+        is_absent = "FileNotFoundError" in said or _ABSENT.search(said)
         return (LogKind.FILE_MISSING if is_absent else LogKind.CHECKPOINT_DAMAGED), FactTier.OWN
     if _AUTH.search(said):
         return LogKind.NOT_AUTHORIZED, FactTier.OWN
-    if (
-        name in ("FileNotFoundError", "NotADirectoryError", "IsADirectoryError")
-        or "[Errno 2]" in said
+    if name in ("FileNotFoundError", "NotADirectoryError", "IsADirectoryError") or (
+        _ABSENT.search(first) and _PATH.search(first)
     ):
         return LogKind.FILE_MISSING, FactTier.OWN
     if name == "PermissionError" or "[Errno 13]" in said:
         return LogKind.PERMISSION, FactTier.OWN
     if _NAN.search(first):
         return LogKind.NOT_FINITE, FactTier.OWN
+    if _NO_BUILD.search(said):
+        return LogKind.NO_KERNEL_IMAGE, FactTier.OWN
+    if _KERNEL_BUILD.search(said):
+        return LogKind.KERNEL_BUILD, FactTier.OWN
     if _GRAPH.search(said):
         return LogKind.GRAPH, FactTier.OWN
     if _SHAPES.search(said):

@@ -190,6 +190,9 @@ LINE_RULES: Final = (
     _rule("Got completion", r"Got completion from peer (?P<peer>[^\s<]+)(?:<\d+>)? with (?:status=(?:IBV_WC_\w*FLUSH\w*\(?\d*\)?|5)\b|error 5\b)", _K.LINK_ERROR, _T.VICTIM, "NCCL: IBV_WC_WR_FLUSH_ERR follows another error"),
     _rule("Got completion", r"Got completion (?:from peer (?P<peer>[^\s<]+)(?:<\d+>)? )?with (?:status|error)", _K.LINK_ERROR, _T.STALL, "NCCL net_ib.cc"),
     _rule("UCX ", r"UCX +(?:ERROR|FATAL) .*(?:[Rr]etry (?:count|counter) exceeded|Endpoint timeout|Connection reset by remote peer|Input/output error)", _K.LINK_ERROR, _T.STALL, "UCX, ib_mlx5_log.c"),
+    _rule("encountered an error", r"Local process \d+ encountered an error: \[Errno (?:5|30|103|107|108|116)\]", _K.STORAGE_ERROR, _T.OWN, "Megatron-LM, filesystem_async.py"),
+    _rule("encountered an error", r"Local process \d+ encountered an error: \[Errno 28\]", _K.DISK_FULL, _T.OWN, "Megatron-LM, filesystem_async.py"),
+    _rule("malloc|free|corrupted|chunk", r"^(?:malloc|free|realloc|malloc_consolidate|munmap_chunk)\(\): \w|^double free or corruption|^corrupted (?:size|double-linked)", _K.ABORTED, _T.END, "glibc, malloc.c"),
     _rule("NCCL WARN", r"NCCL WARN .*(?:shared memory segment|/dev/shm).*|NCCL WARN .*No space left on device", _K.SHARED_MEMORY, _T.OWN, "NCCL shm.cc"),
     _rule("NCCL WARN", r"NCCL WARN .*(?:Cuda failure|CUDA failure).*out of memory|NCCL WARN (?:Failed to CUDA|Cuda).*(?:alloc|memory)", _K.DEVICE_MEMORY, _T.OWN, "NCCL alloc.h"),
     _rule("NCCL WARN", r"NCCL WARN .*(?:Cuda failure|CUDA failure).*(?:ECC|NVLink error|hardware)", _K.GPU_HARDWARE, _T.OWN, "NCCL"),
@@ -214,7 +217,7 @@ _CANDIDATES: Final = (
     *("imeout", "MPI_", "process", "rank ", "ranks ", "egmentation", "Bus", "Illegal", "override", "struct", "config", "DUE", "limit"),
     *("disconnected", "shut down", "lost communication", "route a message", "error occurred in MPI_", "Process name", "er user-direction"),
     *("died or was killed", "memory pressure", "running low on memory", "insufficient shared memory"),
-    *("OwnerDied", "inite", "ismatched", "HW Exc", "UCX ", "remainder of", "/task:", "emote daemon", "no rank adv", "access fault"),
+    *("malloc", "free", "corrupted", "chunk", "OwnerDied", "inite", "ismatched", "HW Exc", "UCX ", "remainder of", "/task:", "emote daemon", "no rank adv", "access fault"),
 )  # fmt: skip
 _INDENTED_WORDS: Final = ("sequence", "[", "OOMKilled", "Process name", '"message": "Rendezvous')
 _KERNEL_WORDS: Final = ("kernel", "NVRM", "Kill", "oom-kill")
@@ -320,7 +323,7 @@ def _read_lines(  # noqa: PLR0912, PLR0915 - one branch for each form of a line
     table_rank: tuple[int, int] | None = None
     table_host = hydra_host = None
     hydra_rank: int | None = None
-    is_root = False
+    is_root = is_ending = False
     for line in source.lines:
         text = line.text
         if line.rank is not None and line.node is not None:
@@ -387,12 +390,19 @@ def _read_lines(  # noqa: PLR0912, PLR0915 - one branch for each form of a line
             begin = line.number
         if plan.may_state:
             if fact := _line_fact(line, plan):
+                if is_ending and fact.kind is _K.KILLED and text.startswith("srun: "):
+                    fact = replace(fact, kind=_K.TERMINATED, tier=_T.VICTIM)
+                is_ending = is_ending or _ENDS_STEP.search(text) is not None
                 found.append(fact)
             elif _BARE.match(text):
                 named.append(line)
         if len(found) + len(named) > FACTS_MAX:
             break
     return begin
+
+
+# Slurm ends a step: whom srun reports as killed after that was stopped.
+_ENDS_STEP: Final = re.compile(r"Terminating (?:StepId|job step)|\*\*\* (?:STEP|JOB) \S+ ON \S+ CANCELLED")
 
 
 # Numbers that decide nothing: stamps, addresses, a rank behind its word, those of four digits or more. An exit code has

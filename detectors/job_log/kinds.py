@@ -87,6 +87,7 @@ class LogKind(Enum):
     TYPE_ERROR = "type_error"
     SHAPE_MISMATCH = "shape_mismatch"
     GRAPH = "graph"
+    KERNEL_BUILD = "kernel_build"
     USAGE = "usage"
     CONFIGURATION = "configuration"
     DATA_FORMAT = "data_format"
@@ -171,6 +172,7 @@ KINDS: Final[Mapping[LogKind, KindRow]] = {
     LogKind.TYPE_ERROR: KindRow(_C.PROGRAM, _S.AT_START, _PROGRAM, "TypeError: forward() missing 1 required positional argument", "CPython", "correct the line that the error names"),
     LogKind.SHAPE_MISMATCH: KindRow(_C.EXCEPTION, _S.AT_START, _PROGRAM, "RuntimeError: mat1 and mat2 shapes cannot be multiplied", "ATen", "compare the sizes of the model and of its input"),
     LogKind.GRAPH: KindRow(_C.EXCEPTION, _S.AT_START, _PROGRAM, "RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one", "torch/csrc/autograd, c10d/reducer.cpp", "correct the model's code: which parameters and tensors take part in the backward pass"),
+    LogKind.KERNEL_BUILD: KindRow(_C.PROGRAM, _S.AT_START, _PROGRAM, "RuntimeError: PassManager::run failed", "Triton, torch/_inductor, CUDA graphs", "correct the kernel or graph, or install versions of compiler and driver that fit"),
     LogKind.USAGE: KindRow(_C.EXCEPTION, _S.ALWAYS, _PROGRAM, "train.py: error: unrecognized arguments: --lrr", "argparse, click, hydra", "correct the command line"),
     LogKind.CONFIGURATION: KindRow(_C.EXCEPTION, _S.AT_START, _PROGRAM, "AssertionError: world size (6) is not divisible by 4", "Megatron-LM, DeepSpeed, pydantic", "correct the setting that the error names"),
     LogKind.DATA_FORMAT: KindRow(_C.EXCEPTION, _S.AT_START, _PROGRAM, "json.decoder.JSONDecodeError: Expecting ',' delimiter", "json, pyarrow, pandas, yaml", "check the file that was read"),
@@ -179,8 +181,8 @@ KINDS: Final[Mapping[LogKind, KindRow]] = {
     LogKind.NOT_AUTHORIZED: KindRow(_C.EXCEPTION, _S.AT_START, _PROGRAM, "GatedRepoError: 401 Client Error", "HTTP; huggingface_hub, wandb, botocore", "give the job a valid token, or access to what it asks for"),
     LogKind.CHECKPOINT_MISMATCH: KindRow(_C.EXCEPTION, _S.AT_START, _PROGRAM, "Error(s) in loading state_dict for GPT: size mismatch for ...", "torch/nn/modules/module.py", "load a checkpoint of this model, or restore the model's settings"),
     LogKind.CHECKPOINT_DAMAGED: KindRow(_C.EXCEPTION, _S.NEVER, _NOBODY, "PytorchStreamReader failed reading zip archive", "caffe2/serialize/inline_container.cc", "restart from the checkpoint before this one"),
-    LogKind.FILE_MISSING: KindRow(_C.EXCEPTION, _S.NEVER, _PROGRAM, "FileNotFoundError: [Errno 2] No such file or directory: '/data/train.bin'", "errno ENOENT", "check the path on this node: a mount may be missing there"),
-    LogKind.PERMISSION: KindRow(_C.EXCEPTION, _S.NEVER, _PROGRAM, "PermissionError: [Errno 13] Permission denied", "errno EACCES", "check owner, mode and mount of the path on this node"),
+    LogKind.FILE_MISSING: KindRow(_C.EXCEPTION, _S.AT_START, _PROGRAM, "FileNotFoundError: [Errno 2] No such file or directory: '/data/train.bin'", "errno ENOENT", "correct the path, or mount its folder"),
+    LogKind.PERMISSION: KindRow(_C.EXCEPTION, _S.AT_START, _PROGRAM, "PermissionError: [Errno 13] Permission denied", "errno EACCES", "correct owner, mode or mount of the path"),
     LogKind.PROGRAM_ERROR: KindRow(_C.PROGRAM, _S.AT_START, _PROGRAM, "NotImplementedError", "CPython; CUDA and NCCL used wrongly", "correct the line that the error names"),
     LogKind.EXCEPTION: KindRow(_C.EXCEPTION, _S.AGAIN, _PROGRAM, "RuntimeError: ...", "CPython", "look at the traceback"),
     LogKind.DO_NOT_RETRY: KindRow(_C.DO_NOT_RETRY, _S.ALWAYS, _PROGRAM, "exitcode  : 93", "exit code 93, as NVIDIA's resiliency extension", "correct what the program reports"),

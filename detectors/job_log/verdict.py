@@ -426,6 +426,8 @@ _BY_KIND: Final = frozenset(
         LogKind.LAUNCH_FAILURE,
         LogKind.NCCL_SYSTEM,
         LogKind.PEER_LOST,
+        LogKind.PORT_IN_USE,
+        LogKind.NEVER_JOINED,
         *_HANGS,
     }
 )

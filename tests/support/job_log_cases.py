@@ -17,6 +17,7 @@ from tests.support.job_log_cases_open import OPEN_CASES
 from tests.support.job_log_cases_rare import RARE
 from tests.support.job_log_cases_real import REAL
 from tests.support.job_log_cases_services import SERVICES
+from tests.support.job_log_cases_taxonomy import TAXONOMY
 from tests.support.job_log_cases_trackers import TRACKERS
 
 # What is certain of class and blame, by the first words of a case's name: where two classes may be right, none is given.
@@ -131,6 +132,7 @@ _CASES: Sequence[JobLogCase] = (
     *REAL,
     *FIELD,
     *TRACKERS,
+    *TAXONOMY,
 )
 
 JOB_LOG_CASES: Sequence[JobLogCase] = tuple(_labelled(case) for case in _CASES)

@@ -15,8 +15,6 @@ KNOWN_MISSES: Mapping[str, str] = {
     "ranks 4 to 7 of a node behind the other node's, in noise": "a file's name without a word such as node or host names none",
     "py-spy's stacks: rank 3 reads data, the others reduce": "stacks without a failure are not read",
     "py-spy's stacks: rank 3 reads data, the others reduce, in noise": "stacks without a failure are not read",
-    "a master's name that isn't known yet": "a ValueError is taken for the program's, also in PyTorch's rendezvous",
-    "accelerate: a variable that its simple launcher doesn't set": "a KeyError may come from a variable that the next start has",
 }
 """Cases that the rules don't judge right, and why; a new one is a failure."""
 
