@@ -258,10 +258,10 @@ ROWS: Final = (
         r"|[Bb]roken pipe|remote process exit|ncclRemoteError|ncclSystemError|ncclInternalError"
         r"|Timed out waiting \d+ ?ms|wait timeout after|Socket Timeout|before timing out"
         r"|client socket has (?:timed out|failed)|Application timeout caused pair closure"
-        r"|Stop_waiting response|failed to listen|EADDRINUSE|[Nn]o route to host|barrier timed out|Barrier timed out"
+        r"|connectFullMesh failed|in store based barrier|Stop_waiting response|failed to listen|EADDRINUSE|[Nn]o route to host|barrier timed out|Barrier timed out"
         r"|Heartbeat request to coordination service failed|heartbeat timeout|Heartbeat monitor timed out|(?:recv|send)\w{0,20} failed on SocketImpl|failed to recv, got 0 bytes|HorovodInternalError|distributed service detected fatal errors|the remote task has failed|task names: /job:|MPI_ERR_\w+|monitoredBarrier|Endpoint timeout|reset by remote peer",
         FailureCause.COMMUNICATION,
-        "gloo 2.13 pair.cc:537 and :553, unbound_buffer.cc:78 and :129 (a rank was killed, raised, "
+        "gloo 2.13 rendezvous/context.cc, pair.cc:537 and :553, unbound_buffer.cc:78 and :129 (a rank was killed, raised, "
         "hung); torch TCPStore and socket.cpp; NCCL; NCCL watchdog (Megatron-LM#935); errno; JAX; MPI-4 ULFM",
         needs_peer=True,
     ),

@@ -14,10 +14,12 @@ from detectors.failed.error_text import ErrorText, error_line, read_frames
 from detectors.job_log.facts import LogFact, LogFacts
 from detectors.job_log.kinds import KINDS, FactTier, LogDecision, LogKind, StopRule
 
-_CAPACITY: Final = re.compile(r"total capacity of ([\d.]+) (MiB|GiB)")
+_CAPACITY: Final = re.compile(
+    r"total capacity of ([\d.]+) (MiB|GiB)|\bGPU \d+; ([\d.]+) (MiB|GiB) total capacity"
+)
 _TRIED: Final = re.compile(r"Tried to allocate ([\d.]+) (MiB|GiB)")
 _OWN_MEMORY: Final = re.compile(
-    r"Of the allocated memory ([\d.]+) (MiB|GiB) is allocated by PyTorch|([\d.]+) (MiB|GiB) already allocated"
+    r"Of the allocated memory ([\d.]+) (MiB|GiB) is allocated by PyTorch|([\d.]+) (MiB|GiB) already allocated|this process has ([\d.]+) (MiB|GiB) memory in use"
 )
 _OWN_SHARE_MIN: Final = 0.8  # of the device's memory: then no other process took it
 # Errors of text and settings that every rank has, whoever prints one first.
@@ -32,6 +34,7 @@ _OF_TEXT: Final = frozenset(
         LogKind.NO_KERNEL_IMAGE,
         LogKind.SHAPE_MISMATCH,
         LogKind.GRAPH,
+        LogKind.TORCH_USAGE,
     }
 )
 _AGAIN_KINDS: Final = frozenset(
@@ -88,6 +91,8 @@ def decide(  # noqa: PLR0911, PLR0912 - one return for each reason
     if rule is StopRule.ALWAYS:
         if cause.kind is LogKind.IMPORT_ERROR and is_partial and tuple(ranks) != (0,):
             return restart, "only some ranks lack the module: other nodes may have it"
+        if cause.kind is LogKind.IMPORT_ERROR and _is_of_shared_tree(cause):
+            return restart, "the module belongs to a tree on a shared file system, which may not show it yet"
         return (
             stop,
             "the error is in the program's text, its modules or its command line: every start fails so",
@@ -99,12 +104,14 @@ def decide(  # noqa: PLR0911, PLR0912 - one return for each reason
     if cause.kind is LogKind.DEVICE_MEMORY:
         if is_partial:
             return restart, "other ranks had enough memory: the rank's sample may be at fault"
-        if _fills_the_device(cause):
+        if _fills_the_device(cause) or (is_every and not _OTHER_PROCESS.search(cause.text)):
             return stop, "the program alone fills the device's memory before the first step"
         return restart, "another process may have held the device's memory"
     if is_partial and cause.kind not in _OF_TEXT:
         return restart, "other ranks got further: this rank's machine or input may be at fault"
-    if cause.kind in _OF_PATHS and (why := _why_path_may_come(cause, alike, job)):
+    if cause.kind is LogKind.LIBRARY_MISSING and not _is_of_image(cause, is_every=is_every):
+        return restart, "a node may lack the library, or have another one"
+    if cause.kind in _OF_PATHS and (why := _why_path_may_come(cause, alike, ranks, job)):
         return restart, why
     if cause.kind in _MAYBE_LATE and cause.error is not None and _is_of_input(cause.error):
         return restart, "the error may depend on the sample that was read"
@@ -144,6 +151,34 @@ _WHY_RESTART: Final = {
 }
 
 
+_OTHER_PROCESS: Final = re.compile(r"\bProcess \d+ has ")
+# A module of the program's own tree, which lies on a file system of several nodes.
+_SHARED_TREE: Final = re.compile(
+    r"/(?:lustre|gpfs|nfs|beegfs|fsx|weka|ceph\w*|mnt/(?:nfs|lustre|fs\w*))/[^\s\"']*"
+)
+_MODULE: Final = re.compile(r"No module named '(\w+)\.[\w.]+'|cannot import name '\w+' from '(\w+)[\w.]*' \(/")
+
+
+def _is_of_shared_tree(cause: LogFact) -> bool:
+    """Return whether the module that isn't there belongs to the tree that asks for it, on a shared file system."""
+    if cause.error is None or (match := _MODULE.search(error_line(cause.error))) is None:
+        return False
+    package = f"/{match[1] or match[2]}/"
+    paths = [frame.path for part in read_frames(cause.error.traceback) for frame in part]
+    return any(_SHARED_TREE.match(path) and package in path for path in paths)
+
+
+# The driver's own libraries are the node's; what a package was built against is the image's.
+_OF_DRIVER: Final = re.compile(r"libcuda\.so|libnvidia|libnvcuvid|libmlx|libibverbs|librdmacm")
+
+
+def _is_of_image(cause: LogFact, *, is_every: bool) -> bool:
+    text = error_line(cause.error) if cause.error is not None else cause.text
+    if _OF_DRIVER.search(text):
+        return False
+    return is_every or ("undefined symbol" in text and "-packages/" in text)
+
+
 _OF_PATHS: Final = frozenset({LogKind.FILE_MISSING, LogKind.PERMISSION})
 # What a process makes and another removes, on a node of its own or not; and a rename.
 _SHORT_LIVED: Final = re.compile(
@@ -154,10 +189,12 @@ _OF_NODE: Final = re.compile(
 )
 
 
-def _why_path_may_come(cause: LogFact, alike: Sequence[LogFact], job: LogFacts) -> str:
+def _why_path_may_come(
+    cause: LogFact, alike: Sequence[LogFact], ranks: Sequence[int], job: LogFacts
+) -> str:
     """Return why a path may be there, or open, at the next start; empty: a setting names it wrongly, or nobody made it."""
     own = {rank for fact in alike for rank in fact.ranks}
-    if own and job.ranks - own:
+    if (own and job.ranks - own) or (not own and ranks and 0 not in ranks):
         return "only some ranks lack the path: a mount may be missing on their node"
     pattern = _OF_NODE if cause.kind is LogKind.PERMISSION else _SHORT_LIVED
     if pattern.search(cause.text):
@@ -176,7 +213,7 @@ _LOOP: Final = re.compile(
     r"|forward\w*|backward|evaluate|evaluation_loop|validat\w*|validation_\w+|compute_loss|call_impl|process_sample|load_sample|decode\w*|read_sample|load_image)(?:_|$)"
 )
 _EMPTY_INPUT: Final = re.compile(
-    r"char 0\)|cannot identify image|\bempty\b|Expecting value: line 1 column 1|DatasetGenerationError|position 0\b"
+    r"char 0\)|corrupt|magic bytes|truncat|cannot identify image|\bempty\b|Expecting value: line 1 column 1|DatasetGenerationError|position 0\b"
 )
 
 

@@ -17,7 +17,7 @@ _STALLS: Final = re.compile(
     r"Timed out waiting \d+ ?ms|Watchdog caught collective|wait timeout after \d+ ?ms|collective operation timeout|monitoredBarrier|Timeout at NCCL|timed out in \d+ms|before timing out|[Bb]arrier timed out"
 )
 _JOINS: Final = re.compile(
-    r"clients joined|waiting for clients|client socket has (?:timed out|failed)|Rendezvous\w*Error|failed to connect to .*TCPStore|connect\(\) timed out|Connection to .* timed out|wait timeout after \d+ms, keys|Socket Timeout"
+    r"connectFullMesh failed|store based barrier|clients joined|waiting for clients|client socket has (?:timed out|failed)|Rendezvous\w*Error|failed to connect to .*TCPStore|connect\(\) timed out|Connection to .* timed out|wait timeout after \d+ms, keys|Socket Timeout"
 )
 _LIBRARY: Final = re.compile(
     r"cannot open shared object file|undefined symbol|\.so(?:\.\d+)*\b|DLL load failed|symbol lookup|version `|static TLS"
@@ -40,13 +40,21 @@ _STATE: Final = re.compile(
 )
 # A path that isn't there, in other words than the errno's.
 _ABSENT: Final = re.compile(
-    r"\[Errno 2\]|No such file or directory|(?:cannot|can't|could not|couldn't) (?:be found|find) (?:at|under|in|any \w+ (?:at|in)) |\b(?:[Dd]irectory|[Ff]ile|[Pp]ath|[Ff]older|[Cc]heckpoint)\b[^\n]{0,200}\b(?:does not|doesn't) exist|[Cc]annot find (?:\w+ ){0,3}(?:file|directory|checkpoint|folder)"
+    r"\[Errno 2\]|No such file or directory|(?:cannot|can't|could not|couldn't) (?:be found|find) (?:at|under|in|any \w+ (?:at|in)) |\b(?:[Dd]irectory|[Ff]ile|[Pp]ath|[Ff]older|[Cc]heckpoint)\b[^\n]{0,200}\b(?:does not|doesn't) exist|(?:[Cc]annot|[Cc]an't|[Uu]nable to|[Cc]ould not) (?:find|locate) (?:\w+ ){0,3}(?:file|directory|checkpoint|folder)|[Nn]o (?:valid )?checkpoints? (?:was |were )?found"
 )
 _PATH: Final = re.compile(r"/[\w.-]+|\b[\w-]+\.(?:bin|idx|jsonl?|ya?ml|txt|npy|pt|pth|ckpt|parquet)\b")
 # Triton, Inductor and CUDA graphs: what they build doesn't depend on the values of a sample.
 _KERNEL_BUILD: Final = re.compile(
-    r"BackendCompilerFailed|InductorError|Unknown key: '?cubin|PassManager::run failed|device kernel image is invalid|unsupported toolchain|PTX JIT|ptxas (?:fatal|error)|PTXASError|CompileTimeAssertionFailure"
+    r"Error building extension|BackendCompilerFailed|InductorError|Unknown key: '?cubin|PassManager::run failed|device kernel image is invalid|unsupported toolchain|PTX JIT|ptxas (?:fatal|error)|PTXASError|CompileTimeAssertionFailure"
     r"|CUDA driver error: file not found|No valid triton configs|OutOfResources|MLIRCompilationError|stream is capturing|during capture|(?m:^(?:[\w.]+\.)?(?:CompilationError|LoweringException|Unsupported|InternalTorchDynamoError|TorchRuntimeError)\b)"
+)
+# Calls that PyTorch refuses, whatever machine and sample: torch/cuda/__init__.py, multiprocessing/context.py,
+# distributed_c10d.py, c10d/reducer.cpp, ATen's dispatch.
+_TORCH_USAGE: Final = re.compile(
+    r"re-initialize CUDA in forked subprocess|before the current process has finished its bootstrapping phase|context has already been set"
+    r"|[Dd]efault process group has not been initialized|initialize the default process group twice|DDP expects same model across all ranks"
+    r"|DistributedDataParallel is not needed when|Tensors must be CUDA and dense|No backend type associated with device type"
+    r"|\" not implemented for '|weight type .{0,60}should be the same|Could not run '[\w:.]+' with arguments from"
 )
 _NO_BUILD: Final = re.compile(
     r"[Tt]orch not compiled with CUDA|(?:not|n't) (?:been )?(?:compiled|built) with (?:CUDA|NCCL|GPU|distributed|MPI)|doesn't have \w+ built in|no NCCL support"
@@ -186,6 +194,8 @@ def _kind_of_exception(  # noqa: PLR0911, PLR0912 - one return for each kind
         return (
             LogKind.LIBRARY_MISSING if _LIBRARY.search(said) else LogKind.IMPORT_ERROR
         ), FactTier.OWN
+    if name == "RuntimeError" and "Failed to import " in said and "No module named" in said:
+        return LogKind.IMPORT_ERROR, FactTier.OWN
     if not name and re.match(
         r"can't open file|No module named|Error while finding module", error.message
     ):
@@ -208,7 +218,7 @@ def _kind_of_exception(  # noqa: PLR0911, PLR0912 - one return for each kind
         return LogKind.CONFIGURATION, FactTier.OWN
     if _STATE.search(said):
         return LogKind.CHECKPOINT_MISMATCH, FactTier.OWN
-    if _DAMAGED.search(said):
+    if _DAMAGED.search(said) and not _DATA_TYPES.search(first):
         return LogKind.CHECKPOINT_DAMAGED, FactTier.OWN
     if judge_loading(error) is LoadingVerdict.LOADING:
         is_absent = "FileNotFoundError" in said or _ABSENT.search(said)
@@ -223,6 +233,8 @@ def _kind_of_exception(  # noqa: PLR0911, PLR0912 - one return for each kind
         return LogKind.PERMISSION, FactTier.OWN
     if _NAN.search(first):
         return LogKind.NOT_FINITE, FactTier.OWN
+    if _TORCH_USAGE.search(said):
+        return LogKind.TORCH_USAGE, FactTier.OWN
     if _NO_BUILD.search(said):
         return LogKind.NO_KERNEL_IMAGE, FactTier.OWN
     if _KERNEL_BUILD.search(said):

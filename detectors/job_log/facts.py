@@ -129,7 +129,7 @@ LINE_RULES: Final = (
     _rule("oom|out-of-memory handler", r"Some of your processes may have been killed by the cgroup out-of-memory handler|oom[-_]kill event", _K.OOM_KILLED, _T.FACT, "slurmstepd"),
     _rule("LIMIT|limit|exceeded", r"DUE TO TIME LIMIT|Job \S+ exceeded (?:time|walltime) limit|walltime \d+ exceeded limit|TERM_RUNLIMIT", _K.TIME_LIMIT, _T.FACT, "slurmstepd, PBS, LSF"),
     _rule("DUE TO|reempt|PREEMPT|pot ", r"DUE TO (?:PREEMPTION|JOB REQUEUE)|\bPREEMPTED\b|[Pp]reempted by|[Ss]pot (?:instance )?(?:interruption|termination|instance is being reclaimed)|TERM_PREEMPT|was preempted\b|[Pp]reempting (?:pod|job)\b", _K.PREEMPTED, _T.FACT, "slurmstepd, Kubernetes, cloud"),
-    _rule("Evicted|low on resource|TaintManager|ByKubelet", r"\bReason:\s*Evicted\b|The node was low on resource|\bDeletionByTaintManager\b|TerminationByKubelet", _K.PREEMPTED, _T.FACT, "Kubernetes"),
+    _rule("Evicted|low on resource|TaintManager|ByKubelet", r"\bReason:\s*Evicted\b|The node was low on resource|\bDeletionByTaintManager\b|TaintManagerEviction|TerminationByKubelet", _K.PREEMPTED, _T.FACT, "Kubernetes"),
     _rule("DUE TO NODE", r"DUE TO NODE (?:(?P<node>[\w.-]+) )?FAIL", _K.NODE_FAILED, _T.FACT, "slurmstepd"),
     _rule("Node failure", r"srun: error: Node failure on (?P<node>[\w.,\[\]-]+)", _K.NODE_FAILED, _T.FACT, "srun"),
     _rule("Task launch", r"srun: error: Task launch for \S+ failed on node (?P<node>[\w.-]+)", _K.NODE_FAILED, _T.FACT, "srun"),
@@ -171,6 +171,8 @@ LINE_RULES: Final = (
     _rule("Process name", r"^\s*Process name: \[\[\d+,\d+\],(?P<ranks>\d+)\]", _K.EXIT_CODE, _T.WEAK, "Open MPI: the first process that exited with a code"),
     _rule("per user-direction|Per user-direction", r"(?:a non-zero exit code|non-zero status)\.? ?.*[Pp]er user-direction", _K.EXIT_CODE, _T.WEAK, "Open MPI"),
     _rule("worker died or was killed", r"A worker died or was killed while executing a task by an unexpected system error", _K.EXIT_CODE, _T.WEAK, "Ray, raylet"),
+    _rule("most recent call first", r"^Thread 0x[0-9a-f]{6,16} (?:\[[^\]]{0,40}\] )?\(most recent call first\)", _K.TERMINATED, _T.WEAK, "CPython, faulthandler: a signal asked for the stacks"),
+    _rule("has died", r"The actor is dead because its (?:worker process|node) has died", _K.KILLED, _T.END, "Ray, actor_death_cause"),
     _rule("memory pressure", r"Workers? \(tasks ?/ ?actors\) killed due to memory pressure \(OOM\)|Task was killed due to the node running low on memory", _K.OOM_KILLED, _T.FACT, "Ray, memory_monitor.cc"),
     _rule("Container rank", r"Container rank (?P<ranks>\d+) status failed .*code -?[1-9]\d*\b", _K.EXIT_CODE, _T.WEAK, "paddle/distributed/launch"),
     _rule("Blocking queue is killed", r"Blocking queue is killed because the data reader raises", _K.EXCEPTION, _T.WEAK, "Paddle, blocking_queue.h"),
@@ -200,7 +202,7 @@ LINE_RULES: Final = (
     _rule("NCCL WARN", r"NCCL WARN .*(?:Call to \w+ (?:from|to) (?P<peer>[\d.:a-fA-F\[\]]+)|Connect to \S+ (?:failed|returned)|[Cc]onnection (?:closed|refused|reset|timed out)|[Bb]roken pipe|remote peer|closed by remote)", _K.PEER_LOST, _T.VICTIM, "NCCL socket.cc"),
     _rule("error: ", r"^(?:\S+\.py|[a-z][\w-]{1,30}): error: (?:unrecognized arguments|the following arguments are required|argument |ambiguous option|one of the arguments|too few arguments)", _K.USAGE, _T.OWN, "argparse"),
     _rule("Error: ", r"^Error: (?:No such (?:option|command)|Missing (?:argument|option|parameter)|Invalid value for|Got unexpected extra argument)", _K.USAGE, _T.OWN, "click"),
-    _rule("Could not |Key '|onfig |Error merging", r"^(?:Could not (?:override|append|delete) |Key '[^']+' is not in struct|Primary config |Cannot find primary config|Error merging override)", _K.USAGE, _T.OWN, "hydra"),
+    _rule("Could not |Key '|onfig |Error merging", r"^(?:Could not (?:override|append|delete) |Key '[^']+' is not in struct|Primary config |Cannot find primary config|Error merging \S)", _K.USAGE, _T.OWN, "hydra"),
     _rule("wandb: ERROR", r"wandb: ERROR (?:api_key not configured|.*(?:API key|permission denied))", _K.NOT_AUTHORIZED, _T.OWN, "wandb"),
     _rule("EADDRINUSE|ddress already", r"EADDRINUSE|[Aa]ddress already in use", _K.PORT_IN_USE, _T.STALL, "c10d, socket.cpp"),
     _rule("clients|imeoutError|rendezvous", r"\b\d+/\d+ clients joined|Timed out after \d+ seconds waiting for clients|RendezvousTimeoutError|rendezvous.{0,60}timed out", _K.NEVER_JOINED, _T.STALL, "c10d, TCPStore.cpp"),
@@ -627,6 +629,8 @@ def _table_fact(
 _LAUNCHERS: Final = frozenset(
     {"ChildFailedError", "SystemExit", "CalledProcessError", "ProcessExitedException"}
 )
+# What a checkpoint's planner raises for its ranks names them; each rank's own error follows.
+_OF_RANKS: Final = "CheckpointException ranks:"
 # They pass on another error, which stands beside them.
 _WRAPPERS: Final = frozenset(
     {
@@ -766,7 +770,9 @@ def _error_fact(printed: PrintedError, line: LogLine, judge: _ErrorJudge) -> Log
         if error.type_name != "CalledProcessError":
             return None
         kind, tier = LogKind.EXIT_CODE, FactTier.WEAK
-    if error.type_name in _WRAPPERS and kind is LogKind.EXCEPTION:
+    if (error.type_name in _WRAPPERS and kind is LogKind.EXCEPTION) or (
+        error.message.startswith(_OF_RANKS) and "\n" not in error.message
+    ):
         tier = FactTier.WEAK
     if printed.is_weak and tier in (FactTier.OWN, FactTier.END):
         tier = FactTier.WEAK

@@ -88,6 +88,7 @@ class LogKind(Enum):
     SHAPE_MISMATCH = "shape_mismatch"
     GRAPH = "graph"
     KERNEL_BUILD = "kernel_build"
+    TORCH_USAGE = "torch_usage"
     USAGE = "usage"
     CONFIGURATION = "configuration"
     DATA_FORMAT = "data_format"
@@ -168,11 +169,12 @@ KINDS: Final[Mapping[LogKind, KindRow]] = {
     LogKind.SYNTAX_ERROR: KindRow(_C.PROGRAM, _S.ALWAYS, _PROGRAM, "SyntaxError: invalid syntax", "CPython", "correct the file that the error names"),
     LogKind.NAME_ERROR: KindRow(_C.PROGRAM, _S.ALWAYS, _PROGRAM, "NameError: name 'modle' is not defined", "CPython", "correct the line that the error names"),
     LogKind.IMPORT_ERROR: KindRow(_C.EXCEPTION, _S.ALWAYS, _PROGRAM, "ModuleNotFoundError: No module named 'einops'", "CPython", "install the module in the image or environment of all nodes"),
-    LogKind.LIBRARY_MISSING: KindRow(_C.EXCEPTION, _S.NEVER, _PROGRAM, "ImportError: libcudart.so.12: cannot open shared object file", "glibc, dl-load.c", "compare the libraries of this node with those of a healthy one"),
+    LogKind.LIBRARY_MISSING: KindRow(_C.EXCEPTION, _S.AT_START, _PROGRAM, "ImportError: libcudart.so.12: cannot open shared object file", "glibc, dl-load.c", "install libraries that fit each other, or compare those of this node with a healthy one's"),
     LogKind.TYPE_ERROR: KindRow(_C.PROGRAM, _S.AT_START, _PROGRAM, "TypeError: forward() missing 1 required positional argument", "CPython", "correct the line that the error names"),
     LogKind.SHAPE_MISMATCH: KindRow(_C.EXCEPTION, _S.AT_START, _PROGRAM, "RuntimeError: mat1 and mat2 shapes cannot be multiplied", "ATen", "compare the sizes of the model and of its input"),
     LogKind.GRAPH: KindRow(_C.EXCEPTION, _S.AT_START, _PROGRAM, "RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one", "torch/csrc/autograd, c10d/reducer.cpp", "correct the model's code: which parameters and tensors take part in the backward pass"),
     LogKind.KERNEL_BUILD: KindRow(_C.PROGRAM, _S.AT_START, _PROGRAM, "RuntimeError: PassManager::run failed", "Triton, torch/_inductor, CUDA graphs", "correct the kernel or graph, or install versions of compiler and driver that fit"),
+    LogKind.TORCH_USAGE: KindRow(_C.EXCEPTION, _S.AT_START, _PROGRAM, "RuntimeError: Cannot re-initialize CUDA in forked subprocess", "torch", "correct the call that the error names"),
     LogKind.USAGE: KindRow(_C.EXCEPTION, _S.ALWAYS, _PROGRAM, "train.py: error: unrecognized arguments: --lrr", "argparse, click, hydra", "correct the command line"),
     LogKind.CONFIGURATION: KindRow(_C.EXCEPTION, _S.AT_START, _PROGRAM, "AssertionError: world size (6) is not divisible by 4", "Megatron-LM, DeepSpeed, pydantic", "correct the setting that the error names"),
     LogKind.DATA_FORMAT: KindRow(_C.EXCEPTION, _S.AT_START, _PROGRAM, "json.decoder.JSONDecodeError: Expecting ',' delimiter", "json, pyarrow, pandas, yaml", "check the file that was read"),

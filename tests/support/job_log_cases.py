@@ -11,6 +11,7 @@ from tests.support.job_log_cases_code import CODE
 from tests.support.job_log_cases_ends import ENDS
 from tests.support.job_log_cases_field import FIELD
 from tests.support.job_log_cases_forms import JobLogCase
+from tests.support.job_log_cases_frameworks import FRAMEWORKS
 from tests.support.job_log_cases_hangs import HANGS
 from tests.support.job_log_cases_machines import MACHINES
 from tests.support.job_log_cases_open import OPEN_CASES
@@ -133,6 +134,7 @@ _CASES: Sequence[JobLogCase] = (
     *FIELD,
     *TRACKERS,
     *TAXONOMY,
+    *FRAMEWORKS,
 )
 
 JOB_LOG_CASES: Sequence[JobLogCase] = tuple(_labelled(case) for case in _CASES)

@@ -1,7 +1,7 @@
 """Ends of jobs over the same kinds in other frameworks' words: DeepSpeed, Lightning, Ray, JAX, Paddle, torchtitan, Composer.
 
-Most are of public threads, shortened; the others have the programs' own forms. This half was labelled and judged after
-the rules that the first half asked for.
+Most are of public threads, shortened; the others have the programs' own forms. They were labelled and judged after
+the rules that the first half asked for, those of the second look after the rules that the others asked for.
 """
 
 from collections.abc import Sequence
@@ -87,7 +87,7 @@ def _data() -> list[JobLogCase]:
     vocabulary = trace("RuntimeError: Error(s) in loading state_dict for LlamaForCausalLM:\n\tsize mismatch for model.embed_tokens.weight: copying a param with shape torch.Size([32001, 4096]) from checkpoint, the shape in current model is torch.Size([32000, 4096]).", *HF[:2], f"{SITE}/torch/nn/modules/module.py:2153:load_state_dict")
     header = trace("safetensors_rust.SafetensorError: Error while deserializing header: MetadataIncompleteBuffer", *HF[:2], f"{SITE}/transformers/modeling_utils.py:531:load_state_dict")
     eof = trace("EOFError: Ran out of input", *TRAIN, f"{SITE}/torch/serialization.py:1028:_legacy_load")
-    key = trace("torch.distributed.checkpoint.api.CheckpointException: CheckpointException ranks:dict_keys([0, 1, 2, 3])\nTraceback (most recent call last): (RANK 2)\nRuntimeError: Missing key in checkpoint state_dict: optimizer.state.exp_avg.decoder.layers.0.", *TRAIN, f"{SITE}/torch/distributed/checkpoint/utils.py:219:reduce_scatter")
+    key = trace("torch.distributed.checkpoint.api.CheckpointException: CheckpointException ranks:dict_keys([0, 1, 2, 3])\nTraceback (most recent call last): (RANK 2)\n  File \"/opt/conda/lib/python3.11/site-packages/torch/distributed/checkpoint/default_planner.py\", line 233, in create_local_plan\n    return create_default_local_load_plan(\nRuntimeError: Missing key in checkpoint state_dict: optimizer.state.exp_avg.decoder.layers.0.", *TRAIN, f"{SITE}/torch/distributed/checkpoint/utils.py:219:reduce_scatter")
     removed = trace("FileNotFoundError: [Errno 2] No such file or directory: '/scratch/local/tmp_unzip/shard-00012.bin'", *TRAIN, "/home/user/data/stage.py:44:open_shard")
     return [
         field_case("a collator without a tokenizer", "stop", on(range(3), trace(collator, *HF, NEXT)), "TIGER-AI-Lab/Mantis/issues/25", error_class="program", blame="program", style=RANK),
@@ -188,7 +188,7 @@ def _outside() -> list[JobLogCase]:
     return [
         field_case("Weights & Biases doesn't begin a run in time", "restart", wandb, "mbzuai-oryx/GeoChat/issues/49", error_class="service", blame="nobody"),
         field_case("S3 asks for fewer requests", "restart", on(range(8), s3), "mosaicml/streaming/issues/1", error_class="service", blame="nobody", style=RANK),
-        field_case("S3 denies the list of checkpoints", "stop", on(range(8), denied), "mosaicml/composer/pull/3647", blame="program", style=RANK),
+        field_case("a bucket whose checkpoints nobody may list", "stop", on(range(8), denied), "mosaicml/composer/pull/3647", blame="program", style=RANK),
         field_case("a pod that the kubelet evicts", "restart", [*steps("plain", 1, 9), Said(None, evicted)], "https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/", error_class="preempted", style=KUBE),
         field_case("a pod that a taint deletes", "restart", [*steps("plain", 1, 9), Said(None, taint)], "https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/", error_class="preempted"),
         field_case("a spot instance that is taken back", "restart", [*steps("plain", 1, 9), Said(None, spot)], "https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html", error_class="preempted"),
@@ -206,10 +206,62 @@ def _outside() -> list[JobLogCase]:
     ]  # fmt: skip
 
 
+def _second_look() -> list[JobLogCase]:
+    """One more look at the mended rules: again labelled first."""
+    divides = trace("AssertionError", "/home/user/nanogpt/train.py:379:<module>", "/home/user/nanogpt/train.py:178:train", code="assert gradient_accumulation_steps % world_size == 0")
+    killed = "[before the start of training step] datetime: 2025-05-06 12:45:42 \n" + trace("RuntimeError: DataLoader worker (pid 9382) is killed by signal: Killed. ", "/home/user/pretrain_qwen.py:141:<module>", NEXT, f"{SITE}/torch/utils/data/dataloader.py:1130:_try_get_data")
+    aborted = "LLVM ERROR: pthread_join failed: Invalid argument\n" + trace("RuntimeError: DataLoader worker (pid 69916) is killed by signal: Aborted. ", *HF, NEXT)
+    gradients = trace("FloatingPointError: Fatal error: gradients are inconsistent between workers. Try --ddp-backend=no_c10d. Or are you mixing up different generation of GPUs in training?\ngrad_norm across the workers:\nrank   0 = nan\nrank   1 = nan", "/home/user/fairseq/trainer.py:643:train_step", "/home/user/fairseq/trainer.py:1120:_check_grad_norms")
+    scale = "| epoch 028 | loss 3.976 | nll_loss 2.204 | ppl 4.61 | wps 279460 | num_updates 9165 | lr 0.000330319\n" + trace("FloatingPointError: Minimum loss scale reached (0.0001). Your loss is probably exploding. Try lowering the learning rate, using gradient clipping or increasing the batch size.", "/home/user/fairseq/trainer.py:520:train_step")
+    symbol = "/opt/conda/lib/python3.11/site-packages/flash_attn_2_cuda.cpython-311-x86_64-linux-gnu.so: undefined symbol: _ZN3c104cuda9SetDeviceEi"
+    flash = trace(f"ImportError: {symbol}", "/home/user/axolotl/cli/train.py:88:do_cli", f"{SITE}/flash_attn/flash_attn_interface.py:15:<module>")
+    failed = trace(f"RuntimeError: Failed to import transformers.models.bloom.modeling_bloom because of the following error (look up to see its traceback):\n{symbol}", "/home/user/train.py:7:<module>", f"{SITE}/transformers/utils/import_utils.py:1969:_get_module")
+    reduction = trace("RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one. This error indicates that your module has parameters that were not \nused in producing loss.\nParameter indices which did not receive grad for rank 1: 197 198", *DDP_FORWARD)
+    view = trace("RuntimeError: Output 0 of ViewBackward0 is a view and its base or another view of its base has been modified inplace. This view is the output of a function that returns multiple views.", *TRAIN, f"{SITE}/torch/nn/modules/module.py:1501:_call_impl")
+    unallocated = trace("RuntimeError: The tensor has a non-zero number of elements, but its data is not allocated yet.", *TRAIN, f"{SITE}/torch/nn/functional.py:2210:embedding")
+    wrapped = trace("ValueError: Expected embedder.encoder.encoder.layer.0 to NOT be FullyShardedDataParallel if using an `auto_wrap_policy`", *TRAIN, f"{SITE}/accelerate/accelerator.py:1292:prepare", f"{SITE}/torch/distributed/fsdp/_wrap_utils.py:60:_auto_wrap")
+    memory = trace("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 48.00 GiB.", "/home/user/train_gpt.py:666:<module>", f"{SITE}/torch/autograd/graph.py:829:_engine_run_backward")
+    exited = trace("RuntimeError: DataLoader worker (pid(s) 8864) exited unexpectedly", *EPOCH, NEXT, f"{SITE}/torch/utils/data/dataloader.py:1144:_try_get_data")
+    caught = "[E ProcessGroupNCCL.cpp:457] [Rank {r}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1132079, OpType=ALLREDUCE, NumelIn=304640, NumelOut=304640, Timeout(ms)=1800000) ran for 1800035 milliseconds before timing out."
+    mixed_up = "\n".join(f"[rank{rank}]:[E918 19:29:24.{rank} ProcessGroupNCCL.cpp:689] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={number}, OpType={kind}, NumelIn={size}, NumelOut={size}, Timeout(ms)=3000000) ran for 3000097 milliseconds before timing out.\n[rank{rank}]:[E918 19:29:24.{rank}1 ProcessGroupNCCL.cpp:2303] [PG ID 0 PG GUID 0(default_pg) Rank {rank}]  failure detected by watchdog at work sequence id: {number} PG status: last enqueued work: {number + 1}, last completed work: {number - 1}" for rank, number, kind, size in ((3, 7219, "BROADCAST", 64), (2, 7219, "BROADCAST", 24084544), (0, 7221, "ALLREDUCE", 593920)))
+    channel = trace("jaxlib.xla_extension.XlaRuntimeError: INTERNAL: during context [pre-optimization]: channel is used for multiple host send/recv instructions", *JAX, "/app/utils/trainer.py:235:train")
+    dimensions = trace("RuntimeError: weight should have at least three dimensions", *TRAIN, f"{SITE}/torch/nn/modules/conv.py:456:_conv_forward")
+    mpi = "*** An error occurred in MPI_Init_thread\n*** on a NULL communicator\n*** MPI_ERRORS_ARE_FATAL (processes in this communicator will now abort,\n***    and potentially your MPI job)"
+    core = "\n".join(f"./pretrain_then_finetune.sh: line 184: {pid} Aborted                 (core dumped) litgpt pretrain $model_name --resume step500" for pid in (2324239, 2324238, 2324237))
+    script = "slurmstepd: error: execve(): /tmp/slurmd/job2997814/slurm_script: No such file or directory"
+    credential = "srun: error: Task launch for 36.0 failed on node cn131: Job credential expired\nsrun: error: Application launch failed: Job credential expired\nsrun: Job step aborted"
+    latest = "2020-12-21 10:42:55,182 - mmpose - INFO - load checkpoint from work_dirs/latest.pth\n" + trace("RuntimeError: [enforce fail at inline_container.cc:144] . PytorchStreamReader failed reading zip archive: failed finding central directory", "./tools/train.py:152:main", f"{SITE}/mmcv/runner/base_runner.py:323:resume", f"{SITE}/torch/serialization.py:585:load")
+    return [
+        field_case("nanoGPT's accumulation that the world doesn't divide", "stop", "rank 0 is initialized local_rank = 0\n" + divides, "intelligent-machine-learning/dlrover/issues/533", blame="program"),
+        field_case("rank 0's loader worker is killed before the first step", "restart", [Said(0, killed), torchrun_summary(0, 1)], "alibaba/Pai-Megatron-Patch/issues/583", error_class="host_memory", blame="memory", style=RANK),
+        field_case("a loader's worker that aborts after an epoch", "restart", [*steps("trainer", 1, 9), Said(4, aborted)], "hiyouga/LlamaFactory/issues/8043", ranks=(4,), style=RANK),
+        field_case("fairseq's gradients differ between workers", "restart", [Said(None, "| epoch 012 | loss 3.976 | num_updates 9165"), Said(None, gradients)], "facebookresearch/fairseq/issues/1372", error_class="numbers"),
+        field_case("fairseq's loss scale reaches its minimum", "restart", scale, "facebookresearch/fairseq/issues/1529", error_class="numbers"),
+        field_case("flash attention built against another PyTorch, on eight ranks", "stop", on(range(8), flash), "axolotl-ai-cloud/axolotl/issues/3142", blame="program", style=RANK),
+        field_case("a model's module that can't be loaded for a symbol", "stop", failed, "Dao-AILab/flash-attention/issues/1612", blame="program"),
+        field_case("gradients that some parameters don't get", "stop", reduction, "wangyuxinwhy/uniem/issues/65", blame="program"),
+        field_case("a view that is changed in place under FSDP", "stop", view, "huggingface/accelerate/issues/1700", blame="program"),
+        field_case("a tensor without data on two ranks", "stop", on(range(2), unallocated), "EleutherAI/lm-evaluation-harness/issues/1003", also=("restart",), style=RANK),
+        field_case("a module that is wrapped twice", "stop", wrapped, "wangyuxinwhy/uniem/issues/65", blame="program"),
+        field_case("no device memory on eight ranks in the first step", "stop", on(range(8), memory), "KellerJordan/modded-nanogpt/issues/112", error_class="device_memory", blame="program", style=RANK),
+        field_case("rank 0's loader workers are gone after an epoch", "restart", [*steps("plain", 1, 9), Said(0, exited)], "hpcaitech/Open-Sora/issues/815", error_class="host_memory", style=RANK),
+        field_case("three of four ranks wait, without prefixes", "restart", [Said(None, "2024-05-07 15:51:09,140 - root - INFO - Starting training step on epoch 3"), *[Said(None, caught.format(r=rank)) for rank in (3, 2, 1)]], "ai2cm/ace/issues/348", ranks=(0,)),
+        field_case("ranks at numbers and sizes that differ", "restart", mixed_up, "modelscope/ms-swift/issues/10183"),
+        field_case("XLA finds a channel twice", "stop", channel, "openxla/xla/issues/7904", also=("restart",)),
+        field_case("a weight of too few dimensions", "stop", dimensions, "huggingface/accelerate/issues/2301", blame="program"),
+        field_case("MPI can't begin", "restart", on(range(2), mpi), "NVIDIA-NeMo/Megatron-Bridge/issues/650", style=MPI),
+        field_case("a shell counts three aborts", "restart", core, "Lightning-AI/pytorch-lightning/issues/20434"),
+        field_case("Slurm's script isn't on the node", "restart", script, "ArjunaCluster/ArjunaUsers/issues/21", also=("unknown",)),
+        field_case("a credential that ran out on cn131", "restart", credential, "ai4d-iasc/trixie/issues/58", nodes=("cn131",)),
+        field_case("the latest checkpoint is cut off, as mmcv resumes", "restart", latest, "open-mmlab/mmpose/issues/376"),
+    ]  # fmt: skip
+
+
 FRAMEWORKS: Sequence[JobLogCase] = (
     *_launches(),
     *_data(),
     *_devices(),
     *_peers(),
     *_outside(),
+    *_second_look(),
 )
