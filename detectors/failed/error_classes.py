@@ -525,7 +525,9 @@ def _class_of(part: ErrorPart) -> tuple[FailureCause, bool]:
 
 
 # What a file's reads and writes say once its mount is gone, but sockets, too: then a frame of theirs stands behind it.
-_MOUNT_IS_GONE: Final = re.compile(r"^(?:OSError|IOError|BrokenPipeError): \[Errno (?:107|108|112|121)\]")
+_MOUNT_IS_GONE: Final = re.compile(
+    r"^(?:OSError|IOError|BrokenPipeError): \[Errno (?:107|108|112|121)\]"
+)
 _OF_SOCKETS: Final = re.compile(
     r"(?:^|/)(?:socket|ssl|socketserver|selectors|asyncio/\w+|multiprocessing/connection)\.py$"
 )
@@ -549,7 +551,9 @@ def _is_of_peers(statement: str, frames: Sequence[ErrorFrame]) -> bool:
     """Return whether an error is about the ranks' connections: torch.distributed, gloo, NCCL, MPI or a store."""
     if _PEER_NAME.search(statement):
         return True
-    if "in DataLoader worker process" in statement:  # the worker's connection, whatever the rank ran
+    if (
+        "in DataLoader worker process" in statement
+    ):  # the worker's connection, whatever the rank ran
         return False
     for frame in frames:
         if _PEER_FRAME.search(frame.path):

@@ -34,7 +34,6 @@ _OF_TEXT: Final = frozenset(
         LogKind.NO_KERNEL_IMAGE,
         LogKind.SHAPE_MISMATCH,
         LogKind.GRAPH,
-        LogKind.TORCH_USAGE,
     }
 )
 _AGAIN_KINDS: Final = frozenset(
@@ -53,6 +52,8 @@ _AGAIN_KINDS: Final = frozenset(
         LogKind.NAME_ERROR,
         LogKind.SYNTAX_ERROR,
         LogKind.USAGE,
+        LogKind.KERNEL_BUILD,
+        LogKind.TORCH_USAGE,
     }
 )
 
@@ -92,7 +93,10 @@ def decide(  # noqa: PLR0911, PLR0912 - one return for each reason
         if cause.kind is LogKind.IMPORT_ERROR and is_partial and tuple(ranks) != (0,):
             return restart, "only some ranks lack the module: other nodes may have it"
         if cause.kind is LogKind.IMPORT_ERROR and _is_of_shared_tree(cause):
-            return restart, "the module belongs to a tree on a shared file system, which may not show it yet"
+            return (
+                restart,
+                "the module belongs to a tree on a shared file system, which may not show it yet",
+            )
         return (
             stop,
             "the error is in the program's text, its modules or its command line: every start fails so",
@@ -156,7 +160,9 @@ _OTHER_PROCESS: Final = re.compile(r"\bProcess \d+ has ")
 _SHARED_TREE: Final = re.compile(
     r"/(?:lustre|gpfs|nfs|beegfs|fsx|weka|ceph\w*|mnt/(?:nfs|lustre|fs\w*))/[^\s\"']*"
 )
-_MODULE: Final = re.compile(r"No module named '(\w+)\.[\w.]+'|cannot import name '\w+' from '(\w+)[\w.]*' \(/")
+_MODULE: Final = re.compile(
+    r"No module named '(\w+)\.[\w.]+'|cannot import name '\w+' from '(\w+)[\w.]*' \(/"
+)
 
 
 def _is_of_shared_tree(cause: LogFact) -> bool:
@@ -173,7 +179,7 @@ _OF_DRIVER: Final = re.compile(r"libcuda\.so|libnvidia|libnvcuvid|libmlx|libibve
 
 
 def _is_of_image(cause: LogFact, *, is_every: bool) -> bool:
-    text = error_line(cause.error) if cause.error is not None else cause.text
+    text = cause.error.traceback if cause.error is not None else cause.text
     if _OF_DRIVER.search(text):
         return False
     return is_every or ("undefined symbol" in text and "-packages/" in text)
@@ -194,11 +200,13 @@ def _why_path_may_come(
 ) -> str:
     """Return why a path may be there, or open, at the next start; empty: a setting names it wrongly, or nobody made it."""
     own = {rank for fact in alike for rank in fact.ranks}
-    if (own and job.ranks - own) or (not own and ranks and 0 not in ranks):
+    if (own and job.ranks - own) or (ranks and 0 not in ranks):
         return "only some ranks lack the path: a mount may be missing on their node"
     pattern = _OF_NODE if cause.kind is LogKind.PERMISSION else _SHORT_LIVED
     if pattern.search(cause.text):
         return "another process, or this node, may have removed the path"
+    if job.has_resumed and not re.search(r"(?i)ckpt|checkpoint|iter_\d", cause.text):
+        return "the run before this one found the path"
     if cause.error is None or _is_of_input(cause.error):
         return "the path may come with the sample that was read"
     return ""
@@ -240,8 +248,15 @@ def _is_of_setup(cause: LogFact) -> bool:
 
 
 def _is_mute(cause: LogFact) -> bool:
+    """Return whether an assertion has no words, and its code compares no settings."""
     error = cause.error
-    return error is not None and error.type_name == "AssertionError" and not error.message
+    if error is None or error.type_name != "AssertionError" or error.message:
+        return False
+    frames = [frame for part in read_frames(error.traceback) for frame in part]
+    return not (frames and _OF_SETTINGS.search(frames[0].code))
+
+
+_OF_SETTINGS: Final = re.compile(r"\bassert\b.*(?:\bworld_size\b|\bargs\.|\bcfg\b|\bconfig\b)")
 
 
 def _is_shared(cause: LogFact, alike: Sequence[LogFact], ranks: Sequence[int]) -> bool:

@@ -7,7 +7,7 @@ import re
 from typing import Final
 
 from detectors.failed.error_classes import may_be_peer
-from detectors.failed.error_text import ErrorText, error_line, read_statements
+from detectors.failed.error_text import ErrorText, error_line, read_frames, read_statements
 from detectors.failed.loading_error import LoadingVerdict, judge_loading
 from detectors.failed.said_error import FailureCause
 from detectors.job_log.kinds import FactTier, LogKind
@@ -42,7 +42,9 @@ _STATE: Final = re.compile(
 _ABSENT: Final = re.compile(
     r"\[Errno 2\]|No such file or directory|(?:cannot|can't|could not|couldn't) (?:be found|find) (?:at|under|in|any \w+ (?:at|in)) |\b(?:[Dd]irectory|[Ff]ile|[Pp]ath|[Ff]older|[Cc]heckpoint)\b[^\n]{0,200}\b(?:does not|doesn't) exist|(?:[Cc]annot|[Cc]an't|[Uu]nable to|[Cc]ould not) (?:find|locate) (?:\w+ ){0,3}(?:file|directory|checkpoint|folder)|[Nn]o (?:valid )?checkpoints? (?:was |were )?found"
 )
-_PATH: Final = re.compile(r"/[\w.-]+|\b[\w-]+\.(?:bin|idx|jsonl?|ya?ml|txt|npy|pt|pth|ckpt|parquet)\b")
+_PATH: Final = re.compile(
+    r"/[\w.-]+|\b[\w-]+\.(?:bin|idx|jsonl?|ya?ml|txt|npy|pt|pth|ckpt|parquet)\b"
+)
 # Triton, Inductor and CUDA graphs: what they build doesn't depend on the values of a sample.
 _KERNEL_BUILD: Final = re.compile(
     r"Error building extension|BackendCompilerFailed|InductorError|Unknown key: '?cubin|PassManager::run failed|device kernel image is invalid|unsupported toolchain|PTX JIT|ptxas (?:fatal|error)|PTXASError|CompileTimeAssertionFailure"
@@ -55,6 +57,13 @@ _TORCH_USAGE: Final = re.compile(
     r"|[Dd]efault process group has not been initialized|initialize the default process group twice|DDP expects same model across all ranks"
     r"|DistributedDataParallel is not needed when|Tensors must be CUDA and dense|No backend type associated with device type"
     r"|\" not implemented for '|weight type .{0,60}should be the same|Could not run '[\w:.]+' with arguments from"
+)
+# An error that PyTorch's own operations raise, and that speaks of nothing that a machine has.
+_OPERATIONS: Final = re.compile(
+    r"/torch/(?:nn|optim|autograd|_ops|_refs|_meta_registrations|functional|_tensor|_dynamo|distributed/fsdp)(?:/|\.py$)"
+)
+_OF_MACHINE: Final = re.compile(
+    r"(?i)\b(?:cuda|cudnn|cublas|nccl|gpus?|hip|driver|memory|alloc\w*|thread|process|worker|file|descriptor|socket|connect\w*|time[d-]? ?out|signal|killed|os error|errno|host|rank)\b|std::|\.(?:cc?|cpp|cu|h):\d"
 )
 _NO_BUILD: Final = re.compile(
     r"[Tt]orch not compiled with CUDA|(?:not|n't) (?:been )?(?:compiled|built) with (?:CUDA|NCCL|GPU|distributed|MPI)|doesn't have \w+ built in|no NCCL support"
@@ -73,7 +82,9 @@ _SOCKET_WORDS: Final = re.compile(
 _HCCL: Final = re.compile(
     r"HCCL error in|hccl api failed|HCCL function error|\bE[IJ]00\d\d: |\bHccl\w+, error code"
 )
-_NO_HOST: Final = re.compile(r"\bhost not found: ")  # torch/csrc/distributed/c10d, of the master's name
+_NO_HOST: Final = re.compile(
+    r"\bhost not found: "
+)  # torch/csrc/distributed/c10d, of the master's name
 # A variable that isn't set: the innermost frame is that of `os.environ`.
 _ENVIRON: Final = re.compile(
     r'(?:/os\.py|<frozen os>)", line \d+, in __getitem__\n(?:(?!  File ).*\n)*KeyError: |os\.environ\[[^\n]*\n(?:[ ~^]*\n)?KeyError: '
@@ -194,8 +205,10 @@ def _kind_of_exception(  # noqa: PLR0911, PLR0912 - one return for each kind
         return (
             LogKind.LIBRARY_MISSING if _LIBRARY.search(said) else LogKind.IMPORT_ERROR
         ), FactTier.OWN
-    if name == "RuntimeError" and "Failed to import " in said and "No module named" in said:
-        return LogKind.IMPORT_ERROR, FactTier.OWN
+    if name == "RuntimeError" and "Failed to import " in said:
+        return (
+            LogKind.LIBRARY_MISSING if _LIBRARY.search(said) else LogKind.IMPORT_ERROR
+        ), FactTier.OWN
     if not name and re.match(
         r"can't open file|No module named|Error while finding module", error.message
     ):
@@ -266,6 +279,10 @@ def _kind_of_exception(  # noqa: PLR0911, PLR0912 - one return for each kind
         "StopIteration",
     ):
         return LogKind.VALUE_ERROR, FactTier.OWN
+    if name == "RuntimeError" and not _OF_MACHINE.search(said):
+        frames = next(iter(read_frames(error.traceback)), ())
+        if frames and _OPERATIONS.search(frames[0].path):
+            return LogKind.TORCH_USAGE, FactTier.OWN
     if name.endswith("Error") and any("dist::" in part for part in said.split("\n")):
         return LogKind.PEER_LOST, FactTier.VICTIM
     return LogKind.EXCEPTION, FactTier.OWN

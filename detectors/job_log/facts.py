@@ -155,9 +155,10 @@ LINE_RULES: Final = (
     _rule("exitcode: 93", r"exitcode: 93\b", _K.DO_NOT_RETRY, _T.FACT, "torchrun"),
     _rule("exitcode: |return code", r"exitcode: [1-9]\d*\) local_rank|return code = [1-9]\d*\b", _K.EXIT_CODE, _T.WEAK, "torchrun, deepspeed"),
     _rule("Killed", r"^(?:\S+: line \d+: *\d+ )?(?:Killed)(?: {2,}.*)?$", _K.KILLED, _T.END, "bash"),
-    _rule("egmentation fault|signal 11|SIGSEGV", r"^(?:\S+: line \d+: *\d+ )?Segmentation fault(?: *\(core dumped\))?(?: {2,}.*)?$|Signal: Segmentation fault \(11\)|Caught signal 11\b|\*\*\* SIGSEGV ", _K.SEGFAULT, _T.END, "bash, Open MPI, UCX, glog"),
-    _rule("us error|signal 7|SIGBUS", r"^(?:\S+: line \d+: *\d+ )?Bus error(?: *\(core dumped\))?(?: {2,}.*)?$|Signal: Bus error \(7\)|Caught signal 7\b|\*\*\* SIGBUS ", _K.BUS_ERROR, _T.END, "bash, Open MPI, UCX, glog"),
-    _rule("Illegal instruction", r"^(?:\S+: line \d+: *\d+ )?Illegal instruction(?: *\(core dumped\))?(?: {2,}.*)?$", _K.CRASHED, _T.END, "bash"),
+    _rule("egmentation fault|signal 11|SIGSEGV", r"^(?:\S+: line \d+: *\d+ )?Segmentation fault(?: *\(core dumped\).*| {2,}.*)?$|Signal: Segmentation fault \(11\)|Caught signal 11\b|\*\*\* SIGSEGV ", _K.SEGFAULT, _T.END, "bash, Open MPI, UCX, glog"),
+    _rule("us error|signal 7|SIGBUS", r"^(?:\S+: line \d+: *\d+ )?Bus error(?: *\(core dumped\).*| {2,}.*)?$|Signal: Bus error \(7\)|Caught signal 7\b|\*\*\* SIGBUS ", _K.BUS_ERROR, _T.END, "bash, Open MPI, UCX, glog"),
+    _rule("Illegal instruction", r"^(?:\S+: line \d+: *\d+ )?Illegal instruction(?: *\(core dumped\).*| {2,}.*)?$", _K.CRASHED, _T.END, "bash"),
+    _rule("Aborted", r"^\S+: line \d+: *\d+ Aborted(?: *\(core dumped\).*| {2,}.*)?$", _K.ABORTED, _T.END, "bash"),
     _rule("SIGTERM|signal: 15|Killing sub|signal (15)|signal 15", r"Received SIGTERM: 15|closing signal SIGTERM|Received Signals\.SIGTERM death signal|got signal: 15|Killing subprocess \d+|caught signal \(15\)|[Rr]eceived signal 15\b", _K.TERMINATED, _T.VICTIM, "Lightning, torchrun, DeepSpeed"),
     _rule("signal: 2|SIGINT", r"got signal: 2\b|Received Signals\.SIGINT death signal|Received SIGINT\b", _K.INTERRUPTED, _T.VICTIM, "torchrun"),
     _rule("Mismatched collective", r"Mismatched collective detected", _K.HANG_MISMATCH, _T.STALL, "NCCL, init.cc"),
@@ -216,7 +217,7 @@ LINE_RULES: Final = (
 _CANDIDATES: Final = (
     *("rror", "ill", "ail", "exit", "code", "SIG", "ignal", "CANCEL", "FAIL", "NCCL WARN", "NET/", "oom", "OOM", "atchdog", "Exit", "EXIT"),
     *("eartbeat", "reempt", "PREEMPT", "vict", "low on", "NodeLost", "NodeNot", "nan", "NaN", "NAN", "in use", "EADDR", "clients", "imed out"),
-    *("imeout", "MPI_", "process", "rank ", "ranks ", "egmentation", "Bus", "Illegal", "override", "struct", "config", "DUE", "limit"),
+    *("imeout", "MPI_", "process", "rank ", "ranks ", "egmentation", "Bus", "Illegal", "Aborted", "override", "struct", "config", "DUE", "limit"),
     *("disconnected", "shut down", "lost communication", "route a message", "error occurred in MPI_", "Process name", "er user-direction"),
     *("died or was killed", "memory pressure", "running low on memory", "insufficient shared memory"),
     *("malloc", "free", "corrupted", "chunk", "OwnerDied", "inite", "ismatched", "HW Exc", "UCX ", "remainder of", "/task:", "emote daemon", "no rank adv", "access fault"),
@@ -404,7 +405,9 @@ def _read_lines(  # noqa: PLR0912, PLR0915 - one branch for each form of a line
 
 
 # Slurm ends a step: whom srun reports as killed after that was stopped.
-_ENDS_STEP: Final = re.compile(r"Terminating (?:StepId|job step)|\*\*\* (?:STEP|JOB) \S+ ON \S+ CANCELLED")
+_ENDS_STEP: Final = re.compile(
+    r"Terminating (?:StepId|job step)|\*\*\* (?:STEP|JOB) \S+ ON \S+ CANCELLED"
+)
 
 
 # Numbers that decide nothing: stamps, addresses, a rank behind its word, those of four digits or more. An exit code has

@@ -61,7 +61,9 @@ MEGATRON_SAVE = (
 )
 BEGUN = "[before the start of training step] datetime: 2026-03-01 10:02:11"
 SAVED = "  successfully saved checkpoint from iteration    4200 to /lustre/ckpt/run7"
-LOADED = "  successfully loaded checkpoint from /lustre/ckpt/run7 [ t 1/2, p 1/1 ] at iteration 4200"
+LOADED = (
+    "  successfully loaded checkpoint from /lustre/ckpt/run7 [ t 1/2, p 1/1 ] at iteration 4200"
+)
 
 
 def on(ranks: Sequence[int], text: str) -> list[Said]:
@@ -86,11 +88,21 @@ def ucx(rank: int, node: str, signal: str) -> Said:
 def _scheduler() -> list[JobLogCase]:
     cancelled = "slurmstepd: error: *** STEP 1822.0 ON nvl72-07 CANCELLED AT 2026-03-01T10:12:44 ***\nsrun: Job step aborted: Waiting up to 122 seconds for job step to finish.\nsrun: error: nvl72-07: tasks 0-3: Terminated\nsrun: Terminating StepId=1822.0"
     node = "srun: error: Node failure on nvl72-11\nsrun: Job step aborted: Waiting up to 122 seconds for job step to finish.\nslurmstepd: error: *** STEP 1822.0 ON nvl72-01 CANCELLED AT 2026-03-01T10:12:44 DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***"
-    threads = "\n".join(
-        f"Thread 0x00007f3c{number}a700 (most recent call first):\n  File \"/usr/lib/python3.12/threading.py\", line 359 in wait\n  File \"/usr/lib/python3.12/threading.py\", line 1010 in _bootstrap_inner\n"
-        for number in (1, 2, 3)
-    ) + '\nThread 0x00007f41b2ffd740 (most recent call first):\n  File "/workspace/megatron-lm/megatron/core/pipeline_parallel/sched'
-    clean = [*running(), Said(0, f"{SAVED}\n[exiting program at iteration 4212] datetime: 2026-03-01 11:02:44"), Said(0, "[W301 11:02:47.114 ProcessGroupNCCL.cpp:1496] Warning: WARNING: destroy_process_group() was not called before program exit, which can leak resources. For more info, please see https://pytorch.org/docs/stable/distributed.html#shutdown (function operator())")]
+    threads = (
+        "\n".join(
+            f'Thread 0x00007f3c{number}a700 (most recent call first):\n  File "/usr/lib/python3.12/threading.py", line 359 in wait\n  File "/usr/lib/python3.12/threading.py", line 1010 in _bootstrap_inner\n'
+            for number in (1, 2, 3)
+        )
+        + '\nThread 0x00007f41b2ffd740 (most recent call first):\n  File "/workspace/megatron-lm/megatron/core/pipeline_parallel/sched'
+    )
+    clean = [
+        *running(),
+        Said(0, f"{SAVED}\n[exiting program at iteration 4212] datetime: 2026-03-01 11:02:44"),
+        Said(
+            0,
+            "[W301 11:02:47.114 ProcessGroupNCCL.cpp:1496] Warning: WARNING: destroy_process_group() was not called before program exit, which can leak resources. For more info, please see https://pytorch.org/docs/stable/distributed.html#shutdown (function operator())",
+        ),
+    ]
     benign = "WARNING:megatron.core.dist_checkpointing.validation:There are keys in the checkpoint that were not requested. Unexpected keys (from the current `load` call): ['optimizer.state.step']\nreset_opt_norm: ignoring unexpected keys"
     pyxis = "pyxis: importing docker image ...\nslurmstepd: error: pyxis: container start failed with error code: 1\nslurmstepd: error: pyxis: printing contents of log file ...\nslurmstepd: error: pyxis:     enroot-switchroot: failed to execute: /bin/bash: No such file or directory\nslurmstepd: error: pyxis: couldn't start container\nslurmstepd: error: spank: required plugin spank_pyxis.so: task_init() failed with rc=-1\nslurmstepd: error: Failed to invoke spank plugin stack\nsrun: error: hpc-pg0-2: task 1: Exited with exit code 1"
     failed = "[2026-04-29T23:36:37.809] error: *** STEP 52222788.0 ON nid002888 CANCELLED AT 2026-04-29T23:36:37 DUE TO TASK FAILURE ***\nsrun: error: nid002888: tasks 0-57,59-63: Terminated\nsrun: Force Terminated StepId=52222788.0"
@@ -110,12 +122,21 @@ def _scheduler() -> list[JobLogCase]:
 
 
 def _machines() -> list[JobLogCase]:
-    nvlink = trace("torch.AcceleratorError: CUDA error: uncorrectable NVLink error detected during the execution" + CUDA_TAIL, *MEGATRON_STEP)
+    nvlink = trace(
+        "torch.AcceleratorError: CUDA error: uncorrectable NVLink error detected during the execution"
+        + CUDA_TAIL,
+        *MEGATRON_STEP,
+    )
     flap = "nvl72-03:2201:2544 [1] transport/net_ib.cc:1090 NCCL WARN NET/IB : mlx5_3:1 Got async event : port error\nnvl72-03:2201:2570 [1] transport/net_ib.cc:2360 NCCL WARN NET/IB: Got completion from peer 10.4.1.9<53393> with status=12 opcode=1 len=0 vendor err 129 (Send) localGid ::ffff:10.4.1.3 remoteGids::ffff:10.4.1.9 hca mlx5_3"
-    launch = trace("torch.AcceleratorError: CUDA error: unspecified launch failure" + CUDA_TAIL, *MEGATRON_STEP)
+    launch = trace(
+        "torch.AcceleratorError: CUDA error: unspecified launch failure" + CUDA_TAIL, *MEGATRON_STEP
+    )
     fallen = "[1843.308145] NVRM: Xid (PCI:0000:b3:00): 79, pid=31415, name=python3, GPU has fallen off the bus.\n[1843.308150] NVRM: GPU 0000:b3:00.0: GPU has fallen off the bus."
     double = "Mar  1 10:12:44 gpu-17 kernel: [88123.114] NVRM: Xid (PCI:0000:1b:00): 48, pid=4207, name=python, DBE (double bit error) detected\nMar  1 10:12:44 gpu-17 kernel: [88123.119] NVRM: Xid (PCI:0000:1b:00): 63, pid=4207, name=python, Row Remapper: New row (0x0000000020d6a7a4) marked for remapping, reset gpu to activate."
-    notready = trace("torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:77, unhandled cuda error (run with NCCL_DEBUG=INFO for details), NCCL version 2.25.1\nncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 802 'system not yet initialized'", *INIT)
+    notready = trace(
+        "torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:77, unhandled cuda error (run with NCCL_DEBUG=INFO for details), NCCL version 2.25.1\nncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 802 'system not yet initialized'",
+        *INIT,
+    )
     return [
         field_case("taxonomy 7: an NVLink error on rank 12", "restart", [*running(), Said(12, nvlink), *[remote_closed(rank, 12) for rank in (0, 1, 2)]], NVRX, ranks=(12,), error_class="device", blame="rank", style=RANK),
         field_case("taxonomy 8: a port that flaps below rank 1", "restart", [*running(), Said(1, flap), *[timed_out(rank, Work(88123)) for rank in range(4)]], NVRX, nodes=("nvl72-03",), error_class="communication", style=RANK),
@@ -131,12 +152,33 @@ def _machines() -> list[JobLogCase]:
 
 
 def _communication() -> list[JobLogCase]:
-    store = trace("torch.distributed.DistStoreError: wait timeout after 600000ms, keys: /default_pg/0//cuda//0", *INIT)
-    truncated = trace("torch.distributed.DistBackendError: NCCL error in: /opt/pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:94, internal error - please report this issue to the NCCL developers, NCCL version 2.27.3\nncclInternalError: Internal check failed.\nLast error:\nMessage truncated : received 1024 bytes instead of 256", *MEGATRON_LOAD, f"{SITE}/torch/distributed/distributed_c10d.py:3210:gather_object")
-    bind = trace("OSError: [Errno 98] Address already in use", *TRAIN, "/usr/lib/python3.12/socketserver.py:478:server_bind")
-    master = trace("ValueError: Error initializing torch.distributed using env:// rendezvous: environment variable MASTER_ADDR expected, but not set", *INIT, f"{SITE}/torch/distributed/rendezvous.py:259:_env_rendezvous_handler")
-    clients = trace("torch.distributed.DistStoreError: Timed out after 1801 seconds waiting for clients. 1/3 clients joined.", *INIT)
-    gloo = trace("RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation to complete", *ALL_REDUCE)
+    store = trace(
+        "torch.distributed.DistStoreError: wait timeout after 600000ms, keys: /default_pg/0//cuda//0",
+        *INIT,
+    )
+    truncated = trace(
+        "torch.distributed.DistBackendError: NCCL error in: /opt/pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:94, internal error - please report this issue to the NCCL developers, NCCL version 2.27.3\nncclInternalError: Internal check failed.\nLast error:\nMessage truncated : received 1024 bytes instead of 256",
+        *MEGATRON_LOAD,
+        f"{SITE}/torch/distributed/distributed_c10d.py:3210:gather_object",
+    )
+    bind = trace(
+        "OSError: [Errno 98] Address already in use",
+        *TRAIN,
+        "/usr/lib/python3.12/socketserver.py:478:server_bind",
+    )
+    master = trace(
+        "ValueError: Error initializing torch.distributed using env:// rendezvous: environment variable MASTER_ADDR expected, but not set",
+        *INIT,
+        f"{SITE}/torch/distributed/rendezvous.py:259:_env_rendezvous_handler",
+    )
+    clients = trace(
+        "torch.distributed.DistStoreError: Timed out after 1801 seconds waiting for clients. 1/3 clients joined.",
+        *INIT,
+    )
+    gloo = trace(
+        "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation to complete",
+        *ALL_REDUCE,
+    )
     first = Work(1, "BROADCAST", 1, 1)
     return [
         field_case("taxonomy 10: all ranks wait for a checkpoint's first broadcast", "restart", [Said(0, " loading checkpoint from /lustre/ckpt/run7 at iteration 4200"), *[timed_out(rank, first, "2.6") for rank in range(8)], watchdog_abort(0, first)], NVRX, style=RANK),
@@ -153,19 +195,70 @@ def _communication() -> list[JobLogCase]:
 
 def _storage() -> list[JobLogCase]:
     worker = 'BrokenPipeError: Caught BrokenPipeError in DataLoader worker process 1.\nOriginal Traceback (most recent call last):\n  File "/opt/conda/lib/python3.11/site-packages/torch/utils/data/_utils/worker.py", line 349, in _worker_loop\n    data = fetcher.fetch(index)\n  File "/workspace/megatron-lm/megatron/core/datasets/indexed_dataset.py", line 418, in read\n    bin_buffer_file.readinto(sequence)\nBrokenPipeError: [Errno 108] Cannot send after transport endpoint shutdown'
-    index = trace("OSError: [Errno 5] Input/output error", *MEGATRON_DATA, f"{CORE}/core/datasets/gpt_dataset.py:402:_build_document_sample_shuffle_indices", f"{SITE}/numpy/lib/npyio.py:455:load")
-    cached = trace("FileNotFoundError: [Errno 2] No such file or directory: '/lustre/cache/GPTDataset_indices/8f1e-GPTDataset-train-document_index.npy'", *MEGATRON_DATA, f"{CORE}/core/datasets/gpt_dataset.py:402:_build_document_sample_shuffle_indices", f"{SITE}/numpy/lib/npyio.py:427:load")
-    absent = trace("AssertionError: One or both of the .idx and .bin files cannot be found at the path prefix /lustre/data/books_text_document", *MEGATRON_DATA, f"{CORE}/core/datasets/indexed_dataset.py:512:__init__")
-    denied = trace("PermissionError: [Errno 13] Permission denied: '/lustre/cache/GPTDataset_indices'", *MEGATRON_DATA, "<frozen os>:225:makedirs")
-    write = "ERROR:megatron.core.dist_checkpointing.strategies.filesystem_async:Local process 0 encountered an error: [Errno 5] Input/output error\n" + trace("RuntimeError: Worker failure: 0", *MEGATRON_SAVE, f"{CORE}/core/dist_checkpointing/strategies/filesystem_async.py:340:write_preloaded_data_multiproc")
-    pickle = trace("_pickle.UnpicklingError: invalid load key, '\\x00'.", *MEGATRON_LOAD, f"{SITE}/torch/distributed/checkpoint/filesystem.py:701:read_metadata")
-    unicode = trace("UnicodeDecodeError: 'utf-8' codec can't decode byte 0x93 in position 1187: invalid start byte", *MEGATRON_LOAD, f"{SITE}/torch/distributed/checkpoint/filesystem.py:701:read_metadata")
-    progress = trace("AssertionError: Should have seen at least one 'Starting job' entry with same world_size", *MEGATRON, f"{CORE}/training/training.py:2301:compute_throughputs_and_append_to_progress_log", f"{CORE}/training/training.py:212:get_start_time_from_progress_log")
-    nopath = trace("megatron.core.dist_checkpointing.core.CheckpointingException: Checkpoint directory /lustre/ckpt/run7/iter_0004200 does not exist", *MEGATRON_LOAD)
-    shape = trace("megatron.core.dist_checkpointing.core.CheckpointingException: Global shape mismatch for loaded (torch.Size([50304, 1024])) and expected ((51200, 1024)) tensor for key embedding.word_embeddings.weight", *MEGATRON_LOAD)
-    finalize = trace("AttributeError: 'NoneType' object has no attribute 'finalize'", *MEGATRON_SAVE, f"{CORE}/core/dist_checkpointing/strategies/async_utils.py:512:maybe_finalize_async_calls")
-    writer = "Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007f41b2ffd740 (most recent call first):\n  File \"/opt/conda/lib/python3.11/site-packages/torch/serialization.py\", line 1180 in _save\n  File \"/opt/conda/lib/python3.11/site-packages/torch/distributed/checkpoint/filesystem.py\", line 480 in _write_item"
-    nospace = trace("OSError: [Errno 28] No space left on device: '/lustre/ckpt/run7/iter_0004400/__3_1.distcp'", *MEGATRON_SAVE)
+    index = trace(
+        "OSError: [Errno 5] Input/output error",
+        *MEGATRON_DATA,
+        f"{CORE}/core/datasets/gpt_dataset.py:402:_build_document_sample_shuffle_indices",
+        f"{SITE}/numpy/lib/npyio.py:455:load",
+    )
+    cached = trace(
+        "FileNotFoundError: [Errno 2] No such file or directory: '/lustre/cache/GPTDataset_indices/8f1e-GPTDataset-train-document_index.npy'",
+        *MEGATRON_DATA,
+        f"{CORE}/core/datasets/gpt_dataset.py:402:_build_document_sample_shuffle_indices",
+        f"{SITE}/numpy/lib/npyio.py:427:load",
+    )
+    absent = trace(
+        "AssertionError: One or both of the .idx and .bin files cannot be found at the path prefix /lustre/data/books_text_document",
+        *MEGATRON_DATA,
+        f"{CORE}/core/datasets/indexed_dataset.py:512:__init__",
+    )
+    denied = trace(
+        "PermissionError: [Errno 13] Permission denied: '/lustre/cache/GPTDataset_indices'",
+        *MEGATRON_DATA,
+        "<frozen os>:225:makedirs",
+    )
+    write = (
+        "ERROR:megatron.core.dist_checkpointing.strategies.filesystem_async:Local process 0 encountered an error: [Errno 5] Input/output error\n"
+        + trace(
+            "RuntimeError: Worker failure: 0",
+            *MEGATRON_SAVE,
+            f"{CORE}/core/dist_checkpointing/strategies/filesystem_async.py:340:write_preloaded_data_multiproc",
+        )
+    )
+    pickle = trace(
+        "_pickle.UnpicklingError: invalid load key, '\\x00'.",
+        *MEGATRON_LOAD,
+        f"{SITE}/torch/distributed/checkpoint/filesystem.py:701:read_metadata",
+    )
+    unicode = trace(
+        "UnicodeDecodeError: 'utf-8' codec can't decode byte 0x93 in position 1187: invalid start byte",
+        *MEGATRON_LOAD,
+        f"{SITE}/torch/distributed/checkpoint/filesystem.py:701:read_metadata",
+    )
+    progress = trace(
+        "AssertionError: Should have seen at least one 'Starting job' entry with same world_size",
+        *MEGATRON,
+        f"{CORE}/training/training.py:2301:compute_throughputs_and_append_to_progress_log",
+        f"{CORE}/training/training.py:212:get_start_time_from_progress_log",
+    )
+    nopath = trace(
+        "megatron.core.dist_checkpointing.core.CheckpointingException: Checkpoint directory /lustre/ckpt/run7/iter_0004200 does not exist",
+        *MEGATRON_LOAD,
+    )
+    shape = trace(
+        "megatron.core.dist_checkpointing.core.CheckpointingException: Global shape mismatch for loaded (torch.Size([50304, 1024])) and expected ((51200, 1024)) tensor for key embedding.word_embeddings.weight",
+        *MEGATRON_LOAD,
+    )
+    finalize = trace(
+        "AttributeError: 'NoneType' object has no attribute 'finalize'",
+        *MEGATRON_SAVE,
+        f"{CORE}/core/dist_checkpointing/strategies/async_utils.py:512:maybe_finalize_async_calls",
+    )
+    writer = 'Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007f41b2ffd740 (most recent call first):\n  File "/opt/conda/lib/python3.11/site-packages/torch/serialization.py", line 1180 in _save\n  File "/opt/conda/lib/python3.11/site-packages/torch/distributed/checkpoint/filesystem.py", line 480 in _write_item'
+    nospace = trace(
+        "OSError: [Errno 28] No space left on device: '/lustre/ckpt/run7/iter_0004400/__3_1.distcp'",
+        *MEGATRON_SAVE,
+    )
     return [
         field_case("taxonomy 15: a loader's worker loses Lustre", "restart", [*running(), Said(6, trace(worker, *MEGATRON_STEP, f"{SITE}/torch/_utils.py:733:reraise"))], NVRX, ranks=(6,), error_class="storage", style=RANK),
         field_case("taxonomy 16: rank 3 can't read an index", "restart", [Said(3, index), *[remote_closed(rank, 3) for rank in (0, 1)]], NVRX, ranks=(3,), error_class="storage", style=RANK),
@@ -185,18 +278,60 @@ def _storage() -> list[JobLogCase]:
 
 
 def _programs() -> list[JobLogCase]:
-    tree = ("/lustre/fsw/team/megatron-lm/pretrain_gpt.py:22:<module>", "/lustre/fsw/team/megatron-lm/megatron/core/models/gpt/gpt_model.py:18:<module>")
+    tree = (
+        "/lustre/fsw/team/megatron-lm/pretrain_gpt.py:22:<module>",
+        "/lustre/fsw/team/megatron-lm/megatron/core/models/gpt/gpt_model.py:18:<module>",
+    )
     lustre = trace("ModuleNotFoundError: No module named 'megatron.core.transformer.moe'", *tree)
-    save_memory = trace("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.31 GiB. GPU 1 has a total capacity of 79.11 GiB of which 1.12 GiB is free. Including non-PyTorch memory, this process has 77.94 GiB memory in use. Of the allocated memory 74.20 GiB is allocated by PyTorch, and 1.02 GiB is reserved by PyTorch but unallocated.", *MEGATRON_SAVE)
-    nan = trace("RuntimeError: Unexpected result nan on rank 17 at iteration #8422 invocation #1 (message='found NaN in local forward loss calculation')", *MEGATRON_STEP, f"{CORE}/core/rerun_state_machine.py:512:validate_result")
-    none = trace("TypeError: float() argument must be a string or a real number, not 'NoneType'", *MEGATRON_STEP, f"{CORE}/core/transformer/moe/moe_layer.py:214:postprocess")
-    divides = trace("AssertionError: world size (24) is not divisible by total_model_size (encoder_model_size=0 + decoder_model_size=16)", *MEGATRON, f"{CORE}/training/initialize.py:88:initialize_megatron", f"{CORE}/training/arguments.py:402:validate_args")
-    cubin = trace("KeyError: 'Unknown key: cubin'", *MEGATRON_STEP, f"{SITE}/mamba_ssm/ops/triton/ssd_combined.py:620:forward", f"{SITE}/triton/runtime/autotuner.py:160:run", f"{SITE}/triton/compiler/compiler.py:360:__getitem__")
-    launcher = trace("RuntimeError: CUDA driver error: file not found", *MEGATRON_STEP, f"{SITE}/torch/_inductor/runtime/static_cuda_launcher.py:92:load_kernel")
-    capture = trace("torch.AcceleratorError: CUDA error: operation not permitted when stream is capturing" + CUDA_TAIL, *MEGATRON_STEP, f"{CORE}/core/transformer/cuda_graphs.py:512:create_fwd_graph")
+    save_memory = trace(
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.31 GiB. GPU 1 has a total capacity of 79.11 GiB of which 1.12 GiB is free. Including non-PyTorch memory, this process has 77.94 GiB memory in use. Of the allocated memory 74.20 GiB is allocated by PyTorch, and 1.02 GiB is reserved by PyTorch but unallocated.",
+        *MEGATRON_SAVE,
+    )
+    nan = trace(
+        "RuntimeError: Unexpected result nan on rank 17 at iteration #8422 invocation #1 (message='found NaN in local forward loss calculation')",
+        *MEGATRON_STEP,
+        f"{CORE}/core/rerun_state_machine.py:512:validate_result",
+    )
+    none = trace(
+        "TypeError: float() argument must be a string or a real number, not 'NoneType'",
+        *MEGATRON_STEP,
+        f"{CORE}/core/transformer/moe/moe_layer.py:214:postprocess",
+    )
+    divides = trace(
+        "AssertionError: world size (24) is not divisible by total_model_size (encoder_model_size=0 + decoder_model_size=16)",
+        *MEGATRON,
+        f"{CORE}/training/initialize.py:88:initialize_megatron",
+        f"{CORE}/training/arguments.py:402:validate_args",
+    )
+    cubin = trace(
+        "KeyError: 'Unknown key: cubin'",
+        *MEGATRON_STEP,
+        f"{SITE}/mamba_ssm/ops/triton/ssd_combined.py:620:forward",
+        f"{SITE}/triton/runtime/autotuner.py:160:run",
+        f"{SITE}/triton/compiler/compiler.py:360:__getitem__",
+    )
+    launcher = trace(
+        "RuntimeError: CUDA driver error: file not found",
+        *MEGATRON_STEP,
+        f"{SITE}/torch/_inductor/runtime/static_cuda_launcher.py:92:load_kernel",
+    )
+    capture = trace(
+        "torch.AcceleratorError: CUDA error: operation not permitted when stream is capturing"
+        + CUDA_TAIL,
+        *MEGATRON_STEP,
+        f"{CORE}/core/transformer/cuda_graphs.py:512:create_fwd_graph",
+    )
     oom = "slurmstepd: error: Detected 1 oom_kill event in StepId=1822.0. Some of the step tasks have been OOM Killed.\nsrun: error: nvl72-09: task 33: Out Of Memory"
-    memory = trace("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.00 GiB. GPU 0 has a total capacity of 79.11 GiB of which 1.40 GiB is free. Including non-PyTorch memory, this process has 77.69 GiB memory in use. Of the allocated memory 70.11 GiB is allocated by PyTorch, and 4.31 GiB is reserved by PyTorch but unallocated.", *MEGATRON_STEP)
-    hashes = trace("AssertionError: Parameter hashes not matching across DP replicas", *MEGATRON, f"{CORE}/training/training.py:2051:train", f"{CORE}/core/utils.py:611:check_param_hashes_across_dp_replicas")
+    memory = trace(
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.00 GiB. GPU 0 has a total capacity of 79.11 GiB of which 1.40 GiB is free. Including non-PyTorch memory, this process has 77.69 GiB memory in use. Of the allocated memory 70.11 GiB is allocated by PyTorch, and 4.31 GiB is reserved by PyTorch but unallocated.",
+        *MEGATRON_STEP,
+    )
+    hashes = trace(
+        "AssertionError: Parameter hashes not matching across DP replicas",
+        *MEGATRON,
+        f"{CORE}/training/training.py:2051:train",
+        f"{CORE}/core/utils.py:611:check_param_hashes_across_dp_replicas",
+    )
     usage = "usage: pretrain_gpt.py [-h] [--num-layers NUM_LAYERS]\npretrain_gpt.py: error: argument --num-layers: invalid int value: 'thirty'"
     return [
         field_case("taxonomy 16: four ranks don't see a module on Lustre", "restart", [*on(range(24, 28), lustre), *[remote_closed(rank, 24) for rank in (0, 1, 2, 3)]], NVRX, ranks=(24, 25, 26, 27), style=RANK),
@@ -215,18 +350,59 @@ def _programs() -> list[JobLogCase]:
 
 
 def _elsewhere() -> list[JobLogCase]:
-    asserted = "\n".join(f"/opt/pytorch/pytorch/aten/src/ATen/native/cuda/Loss.cu:240: nll_loss_forward_reduce_cuda_kernel_2d: block: [0,0,0], thread: [{thread},0,0] Assertion `t >= 0 && t < n_classes` failed." for thread in range(12))
-    device = trace("RuntimeError: CUDA error: device-side assert triggered" + CUDA_TAIL, *MEGATRON_STEP)
+    asserted = "\n".join(
+        f"/opt/pytorch/pytorch/aten/src/ATen/native/cuda/Loss.cu:240: nll_loss_forward_reduce_cuda_kernel_2d: block: [0,0,0], thread: [{thread},0,0] Assertion `t >= 0 && t < n_classes` failed."
+        for thread in range(12)
+    )
+    device = trace(
+        "RuntimeError: CUDA error: device-side assert triggered" + CUDA_TAIL, *MEGATRON_STEP
+    )
     incarnation = "2025-04-05 18:39:10.837611: E external/xla/xla/tsl/distributed_runtime/coordination/coordination_service.cc:962] /job:jax_worker/replica:0/task:1 unexpectedly tried to connect with a different incarnation. It has likely restarted.\n2025-04-05 18:39:10.838153: F external/xla/xla/pjrt/distributed/client.h:80] Terminating process because the JAX distributed service detected fatal errors. This most likely indicates that another task died; see the other task logs for more details."
     tpu = "https://symbolize.stripped_domain/r/?trace=7facba4a8de2,7fadfda3d08f&map=068bf8\n*** SIGSEGV (@(nil)), see gl__________41#s15 received by PID 11743 (TID 12350) on cpu 17; stack trace: ***\nPC: @     0x7facba4a8de2  (unknown)  (unknown)\n    @     0x7facbd838294        976  (unknown)"
     daemon = "--------------------------------------------------------------------------\nPRTE has lost communication with a remote daemon.\n\n  HNP daemon   : [prterun-nid002944-1918870@0,0] on node nid002944\n  Remote daemon: [prterun-nid002944-1918870@0,1] on node nid003032\n\nThis is usually due to either a failure of the TCP network\nconnection to the node, or possibly an internal failure of\nthe daemon itself.\n--------------------------------------------------------------------------"
-    death = "W0409 07:28:49.530000 1359 torch/distributed/elastic/agent/server/api.py:719] Received 15 death signal, shutting down workers\nW0409 07:28:49.531000 1359 torch/distributed/elastic/multiprocessing/api.py:897] Sending process 1365 closing signal SIGTERM\n" + trace("torch.distributed.elastic.multiprocessing.api.SignalException: Process 1359 got signal: 15", f"{SITE}/torch/distributed/run.py:918:main", f"{SITE}/torch/distributed/elastic/multiprocessing/api.py:85:_terminate_process_handler")
-    zip_ = trace("RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory", "/workspace/kohya/sdxl_train.py:817:<module>", f"{SITE}/accelerate/accelerator.py:2861:load_state", f"{SITE}/torch/serialization.py:993:load")
-    imagefolder = trace("FileNotFoundError: [Errno 2] No such file or directory: 'dataset2'", "/home/user/train.py:108:<module>", "/home/user/train.py:27:main", f"{SITE}/torchvision/datasets/folder.py:310:__init__", f"{SITE}/torchvision/datasets/folder.py:41:find_classes")
-    subfolders = trace("FileNotFoundError: [Errno 2] No such file or directory: '/data/ocr/data_lmdb/training/label/Synth/'", "/home/user/train.py:457:<module>", "/home/user/train.py:434:_get_databaunch", "/home/user/train.py:417:_get_dataset")
-    timeout = trace("requests.exceptions.ReadTimeout: (ReadTimeoutError(\"HTTPSConnectionPool(host='huggingface.co', port=443): Read timed out. (read timeout=10)\"), '(Request ID: 38f977ad)')", *TRAIN, f"{SITE}/datasets/load.py:2594:load_dataset", f"{SITE}/huggingface_hub/utils/_http.py:395:send")
-    image = trace("torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised:\nRuntimeError: Triton Error [CUDA]: device kernel image is invalid", *TRAIN, f"{SITE}/torch/_dynamo/output_graph.py:1010:call_user_compiler")
-    git = "Error executing job with overrides: ['+experiment=cvt']\n" + trace("git.exc.InvalidGitRepositoryError: /home/user/cross_view_transformers", "/home/user/scripts/train.py:90:main", f"{SITE}/git/repo/base.py:276:__init__")
+    death = (
+        "W0409 07:28:49.530000 1359 torch/distributed/elastic/agent/server/api.py:719] Received 15 death signal, shutting down workers\nW0409 07:28:49.531000 1359 torch/distributed/elastic/multiprocessing/api.py:897] Sending process 1365 closing signal SIGTERM\n"
+        + trace(
+            "torch.distributed.elastic.multiprocessing.api.SignalException: Process 1359 got signal: 15",
+            f"{SITE}/torch/distributed/run.py:918:main",
+            f"{SITE}/torch/distributed/elastic/multiprocessing/api.py:85:_terminate_process_handler",
+        )
+    )
+    zip_ = trace(
+        "RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory",
+        "/workspace/kohya/sdxl_train.py:817:<module>",
+        f"{SITE}/accelerate/accelerator.py:2861:load_state",
+        f"{SITE}/torch/serialization.py:993:load",
+    )
+    imagefolder = trace(
+        "FileNotFoundError: [Errno 2] No such file or directory: 'dataset2'",
+        "/home/user/train.py:108:<module>",
+        "/home/user/train.py:27:main",
+        f"{SITE}/torchvision/datasets/folder.py:310:__init__",
+        f"{SITE}/torchvision/datasets/folder.py:41:find_classes",
+    )
+    subfolders = trace(
+        "FileNotFoundError: [Errno 2] No such file or directory: '/data/ocr/data_lmdb/training/label/Synth/'",
+        "/home/user/train.py:457:<module>",
+        "/home/user/train.py:434:_get_databaunch",
+        "/home/user/train.py:417:_get_dataset",
+    )
+    timeout = trace(
+        "requests.exceptions.ReadTimeout: (ReadTimeoutError(\"HTTPSConnectionPool(host='huggingface.co', port=443): Read timed out. (read timeout=10)\"), '(Request ID: 38f977ad)')",
+        *TRAIN,
+        f"{SITE}/datasets/load.py:2594:load_dataset",
+        f"{SITE}/huggingface_hub/utils/_http.py:395:send",
+    )
+    image = trace(
+        "torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised:\nRuntimeError: Triton Error [CUDA]: device kernel image is invalid",
+        *TRAIN,
+        f"{SITE}/torch/_dynamo/output_graph.py:1010:call_user_compiler",
+    )
+    git = "Error executing job with overrides: ['+experiment=cvt']\n" + trace(
+        "git.exc.InvalidGitRepositoryError: /home/user/cross_view_transformers",
+        "/home/user/scripts/train.py:90:main",
+        f"{SITE}/git/repo/base.py:276:__init__",
+    )
     return [
         field_case("labels outside the classes", "stop", [Said(None, asserted), Said(2, device)], "alibaba/Megatron-LLaMA/issues/14", error_class="program", blame="program", also=("restart",), style=RANK),
         field_case("a JAX worker came back with another incarnation", "restart", incarnation, "google/grain/issues/802", ranks=(1,)),
