@@ -364,7 +364,7 @@ def _read_lines(  # noqa: PLR0912, PLR0915 - one branch for each form of a line
             kind, tier = _SIGNALS.get(int(match[1]), (_K.CRASHED, _T.END))
             found.append(LogFact(kind, tier, line, text.strip(), (hydra_rank,), hydra_host))
             continue
-        shape = _NUMBERS.sub("0", text)
+        shape = _shape(text)
         plan = plans.get(shape)
         if plan is None:
             if len(plans) >= _SHAPES_MAX:
@@ -413,7 +413,18 @@ _ENDS_STEP: Final = re.compile(
 # Numbers that decide nothing: stamps, addresses, a rank behind its word, those of four digits or more. An exit code has
 # three, a signal two. Ranks that print the same line have one shape of it.
 _NUMBERS: Final = re.compile(r"(?<=[Rr]ank )\d+|\d\d:\d\d:\d\d|\d{1,3}(?:\.\d{1,3}){3}|\d{4,}")
+# Some rules look for a code, a signal, a status or an errno. In a line without these words no number decides which rule
+# matches, and to take all digits out costs a tenth.
+_CODE_WORDS: Final = ("exit", "code", "ignal", "SIG", "with status", "with error", "Errno", "died")
+_NO_DIGITS: Final = dict.fromkeys(b"0123456789")
 _SHAPES_MAX: Final = 20_000
+
+
+def _shape(text: str) -> str:
+    """Return a line without the numbers that differ between ranks."""
+    if _has_any(text, _CODE_WORDS):
+        return _NUMBERS.sub("0", text)
+    return text.translate(_NO_DIGITS)
 
 
 @dataclass(slots=True)
@@ -427,6 +438,9 @@ class _LinePlan:
     has_resumed: bool
     has_attempt: bool
     may_state: bool
+    may_end: bool
+    may_be_device: bool
+    has_local_rank: bool
     rule: LineRule | None = None  # that a line of this shape matched
     is_ruled: bool = False  # whether the rules were tried
 
@@ -444,7 +458,12 @@ class _LinePlan:
         )
 
 
+# One of these is in all that `_RANK_END` matches, in small letters, and one of the others.
+_END_WORDS: Final = ("exited", "exits", "crashed", "terminated", "died", "failed", "finished")
+
+
 def _plan(text: str) -> _LinePlan:
+    has_code = ("code" in text or "status" in text) and _has_any(text.lower(), _END_WORDS)
     return _LinePlan(
         has_work="SeqNum=" in text,
         has_member="GLOBAL_RANK" in text,
@@ -453,6 +472,9 @@ def _plan(text: str) -> _LinePlan:
         has_resumed=_has_any(text, ("oad", "esum", "estor")),
         has_attempt=_has_any(text, ("start", "ttempt", "Cycle", "equeue")),
         may_state=_has_any(text, _CANDIDATES),
+        may_end=(has_code or "was aborted" in text) and ("ank" in text or "rocess" in text),
+        may_be_device="terminated with exception" in text,
+        has_local_rank="local_rank" in text,
     )
 
 
@@ -512,11 +534,9 @@ def _kind_of_device(message: str) -> tuple[LogKind, str]:
 
 def _line_fact(line: LogLine, plan: _LinePlan) -> LogFact | None:
     text = line.text
-    has_code = "code" in text or "status" in text or "was aborted" in text
-    has_end = has_code and ("ank" in text or "rocess" in text)
-    if has_end and (fact := _end_fact(line)) is not None:
+    if plan.may_end and (fact := _end_fact(line)) is not None:
         return fact
-    if "terminated with exception" in text and (fact := _device_fact(line)) is not None:
+    if plan.may_be_device and (fact := _device_fact(line)) is not None:
         return fact
     if plan.is_ruled and plan.rule is None:
         return None
@@ -530,7 +550,7 @@ def _line_fact(line: LogLine, plan: _LinePlan) -> LogFact | None:
     ranks = parse_ranks(groups["ranks"]) if groups.get("ranks") else ()
     if not ranks and line.rank is not None:
         ranks = (line.rank,)
-    local = _LOCAL_RANK.search(text) if "local_rank" in text else None
+    local = _LOCAL_RANK.search(text) if plan.has_local_rank else None
     return LogFact(
         rule.kind,
         rule.tier,

@@ -483,12 +483,12 @@ def _line(  # noqa: PLR0912 - one branch for each form of a prefix
         head = text[:1]
         if not head or (head == " " and not has_tasks):
             break
-        if match := _RANK.match(text):
-            rank = next(int(group) for group in match.groups() if group is not None)
+        if head == "[" and (match := _RANK.match(text)):
+            rank = int(match[1] or match[2] or match[3])
             is_of_rank = True
         elif has_tasks and not is_of_rank and (match := _TASK.match(text)):
             rank, is_of_rank = int(match[1]), True
-        elif match := _RAY.match(text):
+        elif head == "(" and (match := _RAY.match(text)):
             node = match[2] or node
             rank = int(match[1]) if match[1] else rank
         elif hosts and (match := _HOST.match(text)) and match[1] in hosts:
@@ -500,7 +500,7 @@ def _line(  # noqa: PLR0912 - one branch for each form of a prefix
         text = text[match.end() :]
         if has_tasks and is_of_rank:
             has_tasks = False
-    if match := _NCCL.match(text):
+    if text[:1].isalnum() and (match := _NCCL.match(text)):
         node = match[1]
     elif rank is None and (match := _SAYS_RANK.match(text[:60])):
         rank = int(match[1])
