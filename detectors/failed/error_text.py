@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 MESSAGE_CHARS_MAX: Final = 2_000  # as recovery.messages.exchange.RankError
@@ -128,6 +129,9 @@ _SPAWNED: Final = re.compile(r"-- Process \d+ terminated with the following erro
 _LOGGED_FATAL: Final = re.compile(
     r"^F(?:\d{4} \d\d:\d\d:[\d.]{2,24} +\d{1,10})? [\w./+-]{1,200}:\d{1,6}\] (.+)$"
 )
+_MAY_BE_FATAL: Final = re.compile(
+    r"F(?:\d{4} \d\d:\d\d:[\d.]{2,24} +\d{1,10})? [\w./+-]{1,200}:\d{1,6}\] "
+)
 _FATAL: Final = re.compile(r"^Fatal Python error: (.+)$")
 # The last line of argparse ("train.py: error: unrecognized arguments: --resume"), what is built on it, and click ("Error: ...").
 _REFUSED: Final = re.compile(r"^(?:\S+: error|[Ee]rror): .+$")
@@ -203,7 +207,7 @@ def may_begin_error(line: str) -> bool:
     for word in _BEGINNINGS:
         if word in line:
             return True
-    return "F" in line and "] " in line  # a line of severity F
+    return "F" in line and "] " in line and _MAY_BE_FATAL.search(line) is not None
 
 
 def find_refusal(lines: Sequence[str]) -> ErrorText | None:
@@ -495,12 +499,20 @@ _VARIABLE: Final = (
 )
 
 
+ALIKE_DIGITS: Final = {ord(digit): "0" for digit in "123456789"}
+
+
 def fingerprint(error: ErrorText) -> str:
     """Return the error without what differs between ranks and attempts: equal for equal causes."""
-    text = error.message[:MESSAGE_CHARS_MAX]
+    text = error.message[:MESSAGE_CHARS_MAX].translate(ALIKE_DIGITS)  # no number's value counts
+    return _fingerprint(error.type_name, text)
+
+
+@lru_cache(maxsize=128)  # thousands of ranks print one error with numbers of their own
+def _fingerprint(type_name: str, text: str) -> str:
     for pattern, replacement in _VARIABLE:
         text = pattern.sub(replacement, text)
-    return f"{error.type_name}:{text.strip()}"[:FINGERPRINT_CHARS_MAX]
+    return f"{type_name}:{text.strip()}"[:FINGERPRINT_CHARS_MAX]
 
 
 def _error_at(lines: list[str], number: int, before: _Found | None) -> _Found | None:

@@ -13,13 +13,14 @@ Python's tracebacks are read by `detectors.failed.error_text` and classed by `de
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
 
 from detectors.failed.error_classes import classify
 from detectors.failed.error_text import (
+    ALIKE_DIGITS,
     ErrorText,
     PrintedError,
     error_line,
@@ -89,6 +90,7 @@ _EVENTS: Final = {
 }  # fmt: skip
 # A kernel's stamp is the time since its start, of eight digits at most; UCX's is Unix time, of ten.
 _KERNEL_STAMP: Final = re.compile(r"\[ *\d{1,8}\.\d+\] ")
+_STAMP_STARTS: Final = frozenset(" 0123456789")
 _KERNEL: Final = re.compile(r"\bkernel: |NVRM: |\bOut of memory: Kill|oom-kill:")
 # A host's name before the kernel's words: syslog, journalctl, dmesg -T behind pdsh or a collector.
 _SYSLOG_HOST: Final = re.compile(
@@ -322,7 +324,7 @@ def _read_lines(  # noqa: PLR0912, PLR0915 - one branch for each form of a line
     """Add the facts of single lines; return the line in which the last attempt begins."""
     begin = 0
     matcher = Matcher()
-    plans: dict[str, _LinePlan] = {}
+    plans: dict[str | bytes, _LinePlan] = {}
     table_rank: tuple[int, int] | None = None
     table_host = hydra_host = None
     hydra_rank: int | None = None
@@ -416,15 +418,14 @@ _NUMBERS: Final = re.compile(r"(?<=[Rr]ank )\d+|\d\d:\d\d:\d\d|\d{1,3}(?:\.\d{1,
 # Some rules look for a code, a signal, a status or an errno. In a line without these words no number decides which rule
 # matches, and to take all digits out costs a tenth.
 _CODE_WORDS: Final = ("exit", "code", "ignal", "SIG", "with status", "with error", "Errno", "died")
-_NO_DIGITS: Final = dict.fromkeys(b"0123456789")
 _SHAPES_MAX: Final = 20_000
 
 
-def _shape(text: str) -> str:
+def _shape(text: str) -> str | bytes:
     """Return a line without the numbers that differ between ranks."""
     if _has_any(text, _CODE_WORDS):
         return _NUMBERS.sub("0", text)
-    return text.translate(_NO_DIGITS)
+    return text.encode("utf-8", "surrogatepass").translate(None, b"0123456789")
 
 
 @dataclass(slots=True)
@@ -546,7 +547,8 @@ def _line_fact(line: LogLine, plan: _LinePlan) -> LogFact | None:
         plan.is_ruled = True
     if match is None or plan.rule is None:
         return None
-    rule, groups = plan.rule, match.groupdict()
+    rule = plan.rule
+    groups = match.groupdict() if rule.pattern.groups else _NO_GROUPS
     ranks = parse_ranks(groups["ranks"]) if groups.get("ranks") else ()
     if not ranks and line.rank is not None:
         ranks = (line.rank,)
@@ -563,6 +565,7 @@ def _line_fact(line: LogLine, plan: _LinePlan) -> LogFact | None:
     )
 
 
+_NO_GROUPS: Final[Mapping[str, str]] = {}
 _LOCAL_RANK: Final = re.compile(r"local_rank: (\d+)")
 
 
@@ -590,6 +593,11 @@ _OWN_NUMBERS: Final = re.compile(
 )
 
 
+def _without_own_numbers(text: str) -> str:
+    has_word = "0x" in text or "ran for " in text or "pid " in text
+    return _OWN_NUMBERS.sub("0", text) if has_word or text.count(".") >= 3 else text
+
+
 def _bare_error(type_name: str, message: str) -> ErrorText:
     return ErrorText(type_name, message, f"{type_name}: {message}")
 
@@ -607,7 +615,7 @@ def parse_ranks(text: str) -> tuple[int, ...]:
 
 def is_kernels_line(text: str) -> bool:
     """Return whether a line has the form of the kernel's log."""
-    if text[:1] == "[" and _KERNEL_STAMP.match(text):
+    if text[:1] == "[" and text[1:2] in _STAMP_STARTS and _KERNEL_STAMP.match(text):
         return True
     return _has_any(text, _KERNEL_WORDS) and _KERNEL.search(text) is not None
 
@@ -679,6 +687,13 @@ _KIND_WORDS: Final = (
     *("store", "barrier", "join", "assert", "illegal", "kernel", "launch", "object", "attribut", "index", "batch", "sample", "empty", "data"),
     *("site-packages", "lib/python", "save", "forward", "none"),
 )  # fmt: skip
+
+
+@lru_cache(maxsize=512)
+def _kind_words(text: str) -> tuple[str, ...]:
+    return tuple(word for word in _KIND_WORDS if word in text)
+
+
 _CODES: Final = re.compile(r"errno \d+|\b[45]\d\d\b")
 
 
@@ -699,7 +714,7 @@ class _ErrorJudge:
         else:
             return
         texts = tuple(
-            _OWN_NUMBERS.sub("0", line.text) if "rror" in line.text else line.text for line in lines
+            _without_own_numbers(line.text) if "rror" in line.text else line.text for line in lines
         )
         known = self._streams.get(texts)
         if known is None:
@@ -741,7 +756,7 @@ class _ErrorJudge:
         frame = error.traceback.rfind('  File "')
         raised = error.traceback[frame : frame + _TEXT_CHARS_MAX] if frame >= 0 else ""
         text = f"{error.message}\n{raised}".lower()
-        words = tuple(word for word in _KIND_WORDS if word in text)
+        words = _kind_words(text.translate(ALIKE_DIGITS))
         form = (error.type_name, words, tuple(_CODES.findall(text)))
         if self._exact >= EXACT_ERRORS_MAX and (known := self._kinds.get(form)):
             return known
@@ -811,7 +826,8 @@ def _error_fact(printed: PrintedError, line: LogLine, judge: _ErrorJudge) -> Log
         print_=fingerprint(error),
         error=error,
     )
-    if cause is FailureCause.COMMUNICATION and (
+    names_peer = "peer" in error.message or "peer" in error.traceback
+    if (cause is FailureCause.COMMUNICATION and names_peer) and (
         match := _PEER.search("\n".join(read_statements(error)))
     ):
         fact = replace(fact, peer=match[1])

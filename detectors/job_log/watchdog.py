@@ -42,9 +42,10 @@ SILENT_RATIO_MAX: Final = 0.25  # more silent ranks than that share a cause: the
 _GROUP: Final = r"\[PG (?:ID )?(?P<pg>\w+)(?: PG GUID (?P<guid>[^\s(\]]+))? ?(?:\((?P<words>[^)]*)\))? ?Rank (?P<rank>\d+)\]"
 _GROUPED: Final = re.compile(_GROUP)
 _CAUGHT: Final = re.compile(
-    r"(?:\[Rank (?P<plain>\d+)\]\s*)?Watchdog caught collective operation timeout: Work\w+\(SeqNum=(?P<seq>\d+), OpType=(?P<kind>\w+)"
+    r"Watchdog caught collective operation timeout: Work\w+\(SeqNum=(?P<seq>\d+), OpType=(?P<kind>\w+)"
     r"(?:, NumelIn=(?P<read>\d+), NumelOut=(?P<written>\d+))?"
 )
+_PLAIN_RANK: Final = re.compile(r"\[Rank (\d+)\]\s*$")  # before it
 _STATUS: Final = re.compile(
     r"[Ll]ast enqueued (?:NCCL )?work: (-?\d+), last completed (?:NCCL )?work: (-?\d+)"
 )
@@ -347,8 +348,10 @@ def _add_caught(
     standings: dict[str, dict[int, _Standing]],
     caught: dict[int, list[_Caught]],
 ) -> None:
-    grouped = _GROUPED.search(line.text)
-    plain = match["plain"] or (grouped["rank"] if grouped else None)
+    text = line.text
+    grouped = _GROUPED.search(text) if "[PG " in text else None
+    before = _PLAIN_RANK.search(text, max(0, match.start() - 40), match.start())
+    plain = before[1] if before else (grouped["rank"] if grouped else None)
     rank = line.rank if line.rank is not None else (int(plain) if plain else None)
     if rank is None:
         return
@@ -392,13 +395,16 @@ def _join(standings: dict[str, dict[int, _Standing]], caught: dict[int, list[_Ca
         name: {number for item in members.values() for number, *_rest in item.pending}
         for name, members in standings.items()
     }
+    own: dict[tuple[str, int], set[int]] = defaultdict(set)
+    for name, members in standings.items():
+        for rank, item in members.items():
+            own[name, rank] = {number for number, *_rest in item.pending}
     for rank, items in caught.items():
         for found in items:
             at = [
                 members[rank]
-                for members in standings.values()
-                if rank in members
-                and any(number == found.sequence for number, *_rest in members[rank].pending)
+                for name, members in standings.items()
+                if rank in members and found.sequence in own[name, rank]
             ]
             if len(at) == 1:
                 at[0].pending.insert(0, (found.sequence, found.kind, *found.sizes))
@@ -410,12 +416,14 @@ def _join(standings: dict[str, dict[int, _Standing]], caught: dict[int, list[_Ca
                 # Its second line is lost, or this PyTorch prints none: others tell the group.
                 item = standings[near[0]].setdefault(rank, _Standing(rank, found.line))
                 item.pending.append((found.sequence, found.kind, *found.sizes))
+                own[near[0], rank].add(found.sequence)
             elif not has_groups:
                 item = standings["?"].setdefault(
                     rank,
                     _Standing(rank if found.group_rank is None else found.group_rank, found.line),
                 )
                 item.pending.append((found.sequence, found.kind, *found.sizes))
+                own["?", rank].add(found.sequence)
 
 
 def _groups(standings: dict[str, dict[int, _Standing]], job: LogFacts) -> dict[str, Group]:
