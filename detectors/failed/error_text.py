@@ -293,6 +293,8 @@ def _drop_prefixes(lines: list[str]) -> None:
     """
     dropped = 0
     for number, line in enumerate(lines[:-1]):
+        if not line.endswith("last):"):
+            continue
         match = _PREFIXED_HEADER.match(line)
         if match is None or dropped >= _PREFIXES_MAX:
             continue
@@ -403,7 +405,8 @@ def _beside(found: list[_Found], chosen: _Found | None) -> tuple[str, ...]:
 
 
 def _is_of_rank(line: str) -> bool:
-    return _RANK_BLOCK.match(_ANSI.sub("", line[:200])) is not None
+    head = line[:200]
+    return _RANK_BLOCK.match(_ANSI.sub("", head) if "\x1b" in head else head) is not None
 
 
 def parse_record(text: str, pids: Collection[int]) -> ErrorText | None:
@@ -519,6 +522,8 @@ def _error_at(lines: list[str], number: int, before: _Found | None) -> _Found | 
     line = lines[number]
     if _starts_traceback(line):
         return _traceback_at(lines, number, before)
+    if line[:1] not in ("t", "F") and "python" not in line:
+        return None
     if match := _THROWN.match(line):
         return _thrown_at(lines, number, match[1])
     if line == _TERMINATED:
@@ -534,7 +539,9 @@ def _error_at(lines: list[str], number: int, before: _Found | None) -> _Found | 
 
 
 def _starts_traceback(line: str) -> bool:
-    return bool(_HEADER.match(line) or _FRAME.match(line))
+    if line[:1] == " ":
+        return _FRAME.match(line) is not None
+    return line[:1] in ("T", "E") and _HEADER.match(line) is not None
 
 
 def _end_of_frames(lines: list[str], start: int) -> int:

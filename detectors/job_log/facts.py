@@ -225,7 +225,7 @@ _CANDIDATES: Final = (
     *("malloc", "free", "corrupted", "chunk", "OwnerDied", "inite", "ismatched", "HW Exc", "UCX ", "remainder of", "/task:", "emote daemon", "no rank adv", "access fault"),
 )  # fmt: skip
 _INDENTED_WORDS: Final = ("sequence", "[", "OOMKilled", "Process name", '"message": "Rendezvous')
-_KERNEL_WORDS: Final = ("kernel", "NVRM", "Kill", "oom-kill")
+_KERNEL_WORDS: Final = ("kernel: ", "NVRM: ", "Out of memory: Kill", "oom-kill:")
 
 
 def _has_any(text: str, words: Sequence[str]) -> bool:
@@ -333,10 +333,17 @@ def _read_lines(  # noqa: PLR0912, PLR0915 - one branch for each form of a line
         text = line.text
         if line.rank is not None and line.node is not None:
             job.node_of.setdefault(line.rank, line.node)
-        if is_kernels_line(text) and (fact := _kernel_fact(matcher, line)):
+        shape = _shape(text)
+        plan = plans.get(shape)
+        if plan is None:
+            if len(plans) >= _SHAPES_MAX:
+                plans.clear()
+            plan = plans[shape] = _plan(text)
+        may_be_kernels = plan.has_kernel_word or (text[:1] == "[" and text[1:2] in _STAMP_STARTS)
+        if may_be_kernels and is_kernels_line(text) and (fact := _kernel_fact(matcher, line)):
             found.append(fact)
             continue
-        if _ROOT in text:
+        if plan.has_root:
             is_root = True
         if text[:1] == " " or text[:1] == "\t":
             if match := _TABLE_HOST.match(text):
@@ -354,25 +361,20 @@ def _read_lines(  # noqa: PLR0912, PLR0915 - one branch for each form of a line
                 hydra_rank, hydra_host = int(match[1]), match[2]
             if not _has_any(text, _INDENTED_WORDS):
                 continue
-        if "nranks" in text and (match := _COMM.search(text)):
+        if plan.has_communicator and (match := _COMM.search(text)):
             if int(match[2]) >= (job.world or 0):
                 job.world = int(match[2])
                 if line.node:
                     job.node_of[int(match[1])] = line.node
             continue
-        if "RUNNING AT" in text and (match := _HYDRA_RANK.search(text)):
-            hydra_rank, hydra_host = int(match[1]), match[2]
-        if "KILLED BY" in text and (match := _HYDRA_SIGNAL.search(text)) and hydra_rank is not None:
-            kind, tier = _SIGNALS.get(int(match[1]), (_K.CRASHED, _T.END))
-            found.append(LogFact(kind, tier, line, text.strip(), (hydra_rank,), hydra_host))
-            continue
-        shape = _shape(text)
-        plan = plans.get(shape)
-        if plan is None:
-            if len(plans) >= _SHAPES_MAX:
-                plans.clear()
-            plan = plans[shape] = _plan(text)
-        if plan.is_empty:
+        if plan.is_of_hydra:
+            if match := _HYDRA_RANK.search(text):
+                hydra_rank, hydra_host = int(match[1]), match[2]
+            if (match := _HYDRA_SIGNAL.search(text)) and hydra_rank is not None:
+                kind, tier = _SIGNALS.get(int(match[1]), (_K.CRASHED, _T.END))
+                found.append(LogFact(kind, tier, line, text.strip(), (hydra_rank,), hydra_host))
+                continue
+        if not plan.may_match:
             continue
         if plan.has_work and (match := _WORK.search(text)):
             job.has_progress = job.has_progress or int(match[1]) >= _STEPS_WORKS_MIN
@@ -397,7 +399,9 @@ def _read_lines(  # noqa: PLR0912, PLR0915 - one branch for each form of a line
             if fact := _line_fact(line, plan):
                 if is_ending and fact.kind is _K.KILLED and text.startswith("srun: "):
                     fact = replace(fact, kind=_K.TERMINATED, tier=_T.VICTIM)
-                is_ending = is_ending or _ENDS_STEP.search(text) is not None
+                is_ending = is_ending or (
+                    plan.may_end_step and _ENDS_STEP.search(text) is not None
+                )
                 found.append(fact)
             elif _BARE.match(text):
                 named.append(line)
@@ -439,24 +443,17 @@ class _LinePlan:
     has_resumed: bool
     has_attempt: bool
     may_state: bool
+    may_match: bool  # any of these
+    has_kernel_word: bool
+    has_root: bool
+    has_communicator: bool
+    is_of_hydra: bool
     may_end: bool
+    may_end_step: bool
     may_be_device: bool
     has_local_rank: bool
     rule: LineRule | None = None  # that a line of this shape matched
     is_ruled: bool = False  # whether the rules were tried
-
-    @property
-    def is_empty(self) -> bool:
-        """Return whether no pattern can match."""
-        return not (
-            self.may_state
-            or self.has_work
-            or self.has_member
-            or self.has_world
-            or self.has_success
-            or self.has_resumed
-            or self.has_attempt
-        )
 
 
 # One of these is in all that `_RANK_END` matches, in small letters, and one of the others.
@@ -465,15 +462,28 @@ _END_WORDS: Final = ("exited", "exits", "crashed", "terminated", "died", "failed
 
 def _plan(text: str) -> _LinePlan:
     has_code = ("code" in text or "status" in text) and _has_any(text.lower(), _END_WORDS)
+    has_work, has_member = "SeqNum=" in text, "GLOBAL_RANK" in text
+    has_world, has_success = _has_any(text, _WORLD_WORDS), _has_any(text, _SUCCESS_WORDS)
+    has_resumed = _has_any(text, ("oad", "esum", "estor"))
+    has_attempt = _has_any(text, ("start", "ttempt", "Cycle", "equeue"))
+    may_state = _has_any(text, _CANDIDATES)
     return _LinePlan(
-        has_work="SeqNum=" in text,
-        has_member="GLOBAL_RANK" in text,
-        has_world=_has_any(text, _WORLD_WORDS),
-        has_success=_has_any(text, _SUCCESS_WORDS),
-        has_resumed=_has_any(text, ("oad", "esum", "estor")),
-        has_attempt=_has_any(text, ("start", "ttempt", "Cycle", "equeue")),
-        may_state=_has_any(text, _CANDIDATES),
+        has_work=has_work,
+        has_member=has_member,
+        has_world=has_world,
+        has_success=has_success,
+        has_resumed=has_resumed,
+        has_attempt=has_attempt,
+        may_state=may_state,
+        may_match=any(
+            (has_work, has_member, has_world, has_success, has_resumed, has_attempt, may_state)
+        ),
+        has_kernel_word=_has_any(text, _KERNEL_WORDS),
+        has_root=_ROOT in text,
+        has_communicator="nranks" in text,
+        is_of_hydra="RUNNING AT" in text or "KILLED BY" in text,
         may_end=(has_code or "was aborted" in text) and ("ank" in text or "rocess" in text),
+        may_end_step="CANCELLED" in text or "Terminating" in text,
         may_be_device="terminated with exception" in text,
         has_local_rank="local_rank" in text,
     )
@@ -698,12 +708,16 @@ _CODES: Final = re.compile(r"errno \d+|\b[45]\d\d\b")
 
 
 class _ErrorJudge:
-    """Judges the errors of a log; thousands that are alike are judged once."""
+    """Judges the errors of a log; thousands that are alike are judged once.
+
+    Errors that differ in ranks, stamps, addresses and long numbers are the same.
+    """
 
     def __init__(self) -> None:
         self._streams: dict[tuple[str, ...], list[tuple[int, LogFact]]] = {}
         self._bare: dict[tuple[str, str], tuple[LogKind, FactTier, str]] = {}
         self._kinds: dict[tuple[object, ...], tuple[FailureCause, LogKind, FactTier]] = {}
+        self._same: dict[tuple[str, str], tuple[FailureCause, LogKind, FactTier]] = {}
         self._exact = 0
 
     def errors_of(self, lines: Sequence[LogLine]) -> Iterator[LogFact]:
@@ -753,6 +767,9 @@ class _ErrorJudge:
 
     def judge(self, error: ErrorText) -> tuple[FailureCause, LogKind, FactTier]:
         """Return the cause and kind of an error: of those alike after many others, those of the first."""
+        same = (error.type_name, _NUMBERS.sub("0", error.traceback))
+        if (judged := self._same.get(same)) is not None:
+            return judged
         frame = error.traceback.rfind('  File "')
         raised = error.traceback[frame : frame + _TEXT_CHARS_MAX] if frame >= 0 else ""
         text = f"{error.message}\n{raised}".lower()
@@ -763,6 +780,8 @@ class _ErrorJudge:
         self._exact += 1
         cause = classify(error)
         judged = cause, *kind_of_error(cause, error)
+        if len(self._same) < _ALIKE_MAX:
+            self._same[same] = judged
         if len(self._kinds) < _ALIKE_MAX:
             self._kinds.setdefault(form, judged)
         return judged

@@ -342,6 +342,7 @@ _STAMP: Final = re.compile(rf"\[?{_TIME}\]?(?: std(?:err|out) [FP] |[,:|-]?(?: [
 _RANK: Final = re.compile(
     r"\[(?:rank|default|RANK|Rank)[ :_-]?(\d{1,7})\]:? ?|\[\d{1,9},(\d{1,7})\]<std(?:err|out)>: ?|\[rank ?(\d{1,7})\] ?"
 )
+_BRACKETED: Final = frozenset("rRd0123456789")  # what may stand behind the bracket of a rank or a stamp
 _RAY: Final = re.compile(
     r"\(\w[\w.<>:]{0,80} (?:rank=(\d{1,7}) )?pid=\d{1,9}(?:, ip=([\w.:]{1,45}))?\) ?"
 )
@@ -410,7 +411,7 @@ def _of_spawned(lines: list[LogLine]) -> list[LogLine]:
     rank: int | None = None
     last = 0
     for place, line in enumerate(lines):
-        if match := _SPAWNED.match(line.text):
+        if line.text[:1] == "-" and (match := _SPAWNED.match(line.text)):
             rank = int(match[1])
         elif rank is not None:
             if line.rank is not None or not line.text.strip() or line.number != last + 1:
@@ -482,6 +483,8 @@ def _line(  # noqa: PLR0912 - one branch for each form of a prefix
     for _turn in range(4):
         head = text[:1]
         if not head or (head == " " and not has_tasks):
+            break
+        if head == "[" and text[1:2] not in _BRACKETED:
             break
         if head == "[" and (match := _RANK.match(text)):
             rank = int(match[1] or match[2] or match[3])
