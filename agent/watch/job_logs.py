@@ -81,12 +81,12 @@ class JobLogs:
         tails = self.read(job, uid)
         if not tails:
             return ()
-        from detectors.job_log.kinds import LogClass  # noqa: PLC0415 - memory, for a job that hangs
+        from detectors.job_log.kinds import LogKind  # noqa: PLC0415 - memory, for a job that hangs
         from detectors.job_log.lines import LogSource  # noqa: PLC0415
         from detectors.job_log.verdict import diagnose_log, in_words  # noqa: PLC0415
 
         verdict = diagnose_log([LogSource(name, tail.split(b"\n")) for name, tail in tails.items()])
-        if verdict.error_class is LogClass.NONE:
+        if verdict.kind is LogKind.NO_FAILURE:
             return ()
         shown = (f"{Path(line.file).name}:{line.line}: {line.text}" for line in verdict.evidence)
         return in_words(verdict), *islice(shown, 2)

@@ -301,17 +301,17 @@ _PEER_NAME: Final = re.compile(
 )
 _LOADER_FRAME: Final = re.compile(r"(?:^|/)torch/utils/data/dataloader\.py$")
 _WORKER_FRAME: Final = re.compile(r"(?:^|/)torch/utils/data/_utils/(?:worker|fetch)\.py$")
-_STANDARD_LIBRARY: Final = re.compile(
+STANDARD_LIBRARY: Final = re.compile(
     r"(?:^<frozen|/lib(?:64)?/python\d[\d.]*/)(?!site-packages|dist-packages)"
 )
-_PACKAGE: Final = re.compile(r"/(?:site|dist)-packages/")
+PACKAGE: Final = re.compile(r"/(?:site|dist)-packages/")
 # Packages whose broken connections say nothing about something outside: they hold ranks or workers together.
 _JOINS_PROCESSES: Final = re.compile(
     r"/(?:site|dist)-packages/(?:torch|torchdata|lightning|pytorch_lightning|lightning_fabric|accelerate|transformers|deepspeed|megatron"
     r"|colossalai|ray|joblib|multiprocess|billiard|mpi4py|horovod|jax|jaxlib|flax|numpy|pandas|PIL|cv2|tqdm|datasets/utils/py_utils"
     r"|ffmpeg|imageio\w*|decord|av|pexpect|ptyprocess|zmq|loguru|rich|click|hydra|fire|absl)(?:/|\.py$)"
 )
-_CLIENT: Final = re.compile(
+CLIENT: Final = re.compile(
     r"/(?:requests|urllib3|httpx|httpcore|aiohttp|botocore|boto3|aiobotocore|s3transfer|s3fs|gcsfs|adlfs|ossfs|oss2|minio|google/(?:api_core|auth|cloud|resumable_media)"
     r"|azure|huggingface_hub|modelscope/hub|wandb|mlflow|neptune|comet_ml|clearml|swanlab|aim|trackio|redis|pymongo|motor|elasticsearch|opensearchpy"
     r"|psycopg(?:2|_pool)?|asyncpg|pymysql|MySQLdb|mysql/connector|sqlalchemy|cassandra|grpc|kafka|confluent_kafka|pika|kombu|paramiko|hvac|consul|etcd3?|kazoo|kubernetes"
@@ -536,7 +536,7 @@ _OF_SOCKETS: Final = re.compile(
 def _is_of_sockets(frames: Sequence[ErrorFrame]) -> bool:
     """Return whether a socket may have failed; without any frame nobody knows."""
     return not frames or any(
-        _OF_SOCKETS.search(frame.path) or _CLIENT.search(frame.path) for frame in frames
+        _OF_SOCKETS.search(frame.path) or CLIENT.search(frame.path) for frame in frames
     )
 
 
@@ -558,7 +558,7 @@ def _is_of_peers(statement: str, frames: Sequence[ErrorFrame]) -> bool:
     for frame in frames:
         if _PEER_FRAME.search(frame.path):
             return True
-        if _CLIENT.search(frame.path):
+        if CLIENT.search(frame.path):
             return False
     # Without a frame nobody knows whose connection broke. To take it for a peer's costs no node and no job.
     is_broken = not frames and _BROKEN.search(statement) is not None
@@ -569,7 +569,7 @@ def _is_of_loader(frames: Sequence[ErrorFrame]) -> bool:
     """Return whether the rank read from its workers: a worker's own error has other frames."""
     paths = [frame.path for frame in frames]
     is_worker = any(_WORKER_FRAME.search(path) for path in paths)
-    is_dataset = any(_CLIENT.search(path) for path in paths)
+    is_dataset = any(CLIENT.search(path) for path in paths)
     return not is_worker and not is_dataset and any(_LOADER_FRAME.search(path) for path in paths)
 
 
@@ -583,9 +583,7 @@ def _is_outage(statement: str, frames: Sequence[ErrorFrame]) -> bool:
     has_address = _ADDRESS.search(statement) is not None
     if _NO_ANSWER.search(statement) and (has_address or _is_of_package(frames)):
         return True
-    is_client = _CLIENT_NAME.search(statement) or any(
-        _CLIENT.search(frame.path) for frame in frames
-    )
+    is_client = _CLIENT_NAME.search(statement) or any(CLIENT.search(frame.path) for frame in frames)
     first = statement.partition("\n")[0]
     if is_client:
         patterns = (_OUTAGE, _NETWORK_TYPE)
@@ -602,7 +600,7 @@ def _is_of_package(frames: Sequence[ErrorFrame]) -> bool:
     if not frames:
         return False
     path = frames[0].path
-    if _PACKAGE.search(path):
+    if PACKAGE.search(path):
         return _JOINS_PROCESSES.search(path) is None
     return path.endswith((".pyx", ".pxi"))
 
@@ -610,9 +608,9 @@ def _is_of_package(frames: Sequence[ErrorFrame]) -> bool:
 def _is_in_package(frames: Sequence[ErrorFrame]) -> bool:
     """Return whether an installed package, no library that joins processes, held the connection that broke."""
     for frame in frames:
-        if _PACKAGE.search(frame.path):
+        if PACKAGE.search(frame.path):
             return _JOINS_PROCESSES.search(frame.path) is None
-        if not _STANDARD_LIBRARY.search(frame.path):
+        if not STANDARD_LIBRARY.search(frame.path):
             return False
     return False
 

@@ -65,7 +65,7 @@ class ErrorPart:
     frames: tuple[ErrorFrame, ...]  # the innermost first
 
 
-_ANSI: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+ANSI: Final = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]{0,200}\x07|[()][A-Z0-9])")
 # torch.distributed prefixes a traceback with "[rank1]: ", its elastic agent with "[default0]:"
 # ... mpirun with "[1,3]<stderr>:", Ray with "(Worker pid=8929, ip=10.0.0.7) ", containers' logs with a stamp.
 _PREFIX: Final = re.compile(
@@ -406,7 +406,7 @@ def _beside(found: list[_Found], chosen: _Found | None) -> tuple[str, ...]:
 
 def _is_of_rank(line: str) -> bool:
     head = line[:200]
-    return _RANK_BLOCK.match(_ANSI.sub("", head) if "\x1b" in head else head) is not None
+    return _RANK_BLOCK.match(ANSI.sub("", head) if "\x1b" in head else head) is not None
 
 
 def parse_record(text: str, pids: Collection[int]) -> ErrorText | None:
@@ -518,7 +518,9 @@ def _fingerprint(type_name: str, text: str) -> str:
     return f"{type_name}:{text.strip()}"[:FINGERPRINT_CHARS_MAX]
 
 
-def _error_at(lines: list[str], number: int, before: _Found | None) -> _Found | None:
+def _error_at(  # noqa: PLR0911 - one return for each form
+    lines: list[str], number: int, before: _Found | None
+) -> _Found | None:
     line = lines[number]
     if _starts_traceback(line):
         return _traceback_at(lines, number, before)
@@ -729,6 +731,13 @@ def read_parts(error: ErrorText) -> list[ErrorPart]:
     return parts[::-1]
 
 
+def all_frames(error: ErrorText | None) -> list[ErrorFrame]:
+    """Return the frames of an error and of those it came from, oldest first; of each the innermost frame first."""
+    if error is None:
+        return []
+    return [frame for part in read_frames(error.traceback) for frame in part]
+
+
 def first_cause(error: ErrorText) -> str:
     """Return the line of the first error of a chain; nothing where there is no chain."""
     parts = read_parts(error)
@@ -745,7 +754,7 @@ def clean_line(line: str) -> str:
     if not text.isascii():
         text = _printable(text)
     if "\x1b" in text:
-        text = _ANSI.sub("", text)
+        text = ANSI.sub("", text)
     text = text.rstrip()
     if text[:1] in _PREFIX_STARTS:
         text = _PREFIX.sub("", text)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from detectors.failed.error_classes import CLASSES, ROWS
+from detectors.failed.error_classes import CLASSES, CLIENT, PACKAGE, ROWS, STANDARD_LIBRARY
 from detectors.failed.error_text import ErrorFrame, ErrorText, read_frames, read_statements
 from detectors.failed.said_error import SAID
 
@@ -173,19 +173,10 @@ _NEUTRAL_NAMES: Final = re.compile(
     r"|_wrapped_call_impl|<(?:listcomp|genexpr|dictcomp|lambda)>|__enter__|__exit__|apply|_apply|map_fun|local_step"
     r"|reduce_scatter|all_reduce|broadcast|deepcopy|_deepcopy_\w+|reraise|result|__get_result|_call_and_handle_interrupt|__getattr__)$"
 )
-_STANDARD_LIBRARY: Final = re.compile(
-    r"(?:^<frozen|/lib(?:64)?/python\d[\d.]*/)(?!site-packages|dist-packages)"
-)
-_PACKAGE: Final = re.compile(r"/(?:site|dist)-packages/")
 _SPAWN: Final = re.compile(
     r"(?:^|/)multiprocessing/(?:spawn|reduction|connection|resource_sharer)\.py$"
 )
-_SERVICES: Final = re.compile(
-    r"/(?:requests|urllib3|httpx|httpcore|aiohttp|botocore|boto3|s3transfer|s3fs|gcsfs|adlfs|google/(?:api_core|auth|cloud)"
-    r"|azure|huggingface_hub|modelscope/hub|wandb|mlflow|neptune|comet_ml|clearml|swanlab|aim|trackio|redis|pymongo"
-    r"|psycopg2?|sqlalchemy|grpc|kafka|paramiko)/"
-    r"|(?:^|/)(?:http/client|urllib/request|socket|ssl|smtplib|ftplib)\.py$"
-)
+_SOCKETS: Final = re.compile(r"(?:^|/)(?:socket|ssl)\.py$")
 _TORCH_READER: Final = re.compile(
     r"(?:^|/)(?:torch/serialization|torch/_weights_only_unpickler|torch/_utils|safetensors/\w+)\.py$"
 )
@@ -271,9 +262,9 @@ def _matches(rows: Sequence[TextRow], statement: str) -> bool:
 def _raised_by_service(frames: Sequence[ErrorFrame]) -> bool:
     """Return whether the client of a service raised: its frame is the innermost outside Python itself."""
     for frame in frames:
-        if _SERVICES.search(frame.path):
+        if CLIENT.search(frame.path) or _SOCKETS.search(frame.path):
             return True
-        if not _STANDARD_LIBRARY.search(frame.path):
+        if not STANDARD_LIBRARY.search(frame.path):
             return False
     return False
 
@@ -337,7 +328,7 @@ def _decide(frame: ErrorFrame, caller: ErrorFrame, *, is_raise: bool) -> Loading
 
 
 def _is_neutral(frame: ErrorFrame) -> bool:
-    if _STANDARD_LIBRARY.search(frame.path) and not _PACKAGE.search(frame.path):
+    if STANDARD_LIBRARY.search(frame.path) and not PACKAGE.search(frame.path):
         return True
     return _NEUTRAL_NAMES.search(frame.function) is not None
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from detectors.failed.error_classes import comes_again
-from detectors.failed.error_text import ErrorText, error_line, read_frames
+from detectors.failed.error_text import ErrorText, all_frames, error_line
 from detectors.job_log.facts import LogFact, LogFacts
 from detectors.job_log.kinds import KINDS, FactTier, LogDecision, LogKind, StopRule
 
@@ -170,8 +170,10 @@ def _is_of_shared_tree(cause: LogFact) -> bool:
     if cause.error is None or (match := _MODULE.search(error_line(cause.error))) is None:
         return False
     package = f"/{match[1] or match[2]}/"
-    paths = [frame.path for part in read_frames(cause.error.traceback) for frame in part]
-    return any(_SHARED_TREE.match(path) and package in path for path in paths)
+    return any(
+        _SHARED_TREE.match(frame.path) and package in frame.path
+        for frame in all_frames(cause.error)
+    )
 
 
 # The driver's own libraries are the node's; what a package was built against is the image's.
@@ -243,7 +245,7 @@ def _is_of_setup(cause: LogFact) -> bool:
     """Return whether an error was raised in a function that runs once, and none of the loop stands above it."""
     if cause.error is None or _is_of_input(cause.error):
         return False
-    frames = [frame for part in read_frames(cause.error.traceback) for frame in part]
+    frames = all_frames(cause.error)
     return bool(frames) and _ONCE.search(frames[0].function) is not None  # the innermost
 
 
@@ -252,7 +254,7 @@ def _is_mute(cause: LogFact) -> bool:
     error = cause.error
     if error is None or error.type_name != "AssertionError" or error.message:
         return False
-    frames = [frame for part in read_frames(error.traceback) for frame in part]
+    frames = all_frames(error)
     return not (frames and _OF_SETTINGS.search(frames[0].code))
 
 
@@ -269,7 +271,7 @@ def _is_of_loader(cause: LogFact) -> bool:
     """Return whether an error was raised while samples were read or joined into a batch."""
     if cause.error is None:
         return False
-    frames = [frame for part in read_frames(cause.error.traceback) for frame in part]
+    frames = all_frames(cause.error)
     return any(
         _OF_BATCHES.search(frame.function) or "/dataloader.py" in frame.path for frame in frames
     )
@@ -290,7 +292,7 @@ def _is_of_input(error: ErrorText) -> bool:
     """Return whether an error comes from one sample, or from a file that may be whole at the next start."""
     if _EMPTY_INPUT.search(error_line(error)):
         return True
-    frames = [frame for part in read_frames(error.traceback) for frame in part]
+    frames = all_frames(error)
     if frames and _SETUP.search(frames[0].function):
         return False
     if frames and _OF_SAMPLE.search(frames[0].code):

@@ -399,9 +399,7 @@ def _read_lines(  # noqa: PLR0912, PLR0915 - one branch for each form of a line
             if fact := _line_fact(line, plan):
                 if is_ending and fact.kind is _K.KILLED and text.startswith("srun: "):
                     fact = replace(fact, kind=_K.TERMINATED, tier=_T.VICTIM)
-                is_ending = is_ending or (
-                    plan.may_end_step and _ENDS_STEP.search(text) is not None
-                )
+                is_ending = is_ending or (plan.may_end_step and _ENDS_STEP.search(text) is not None)
                 found.append(fact)
             elif _BARE.match(text):
                 named.append(line)

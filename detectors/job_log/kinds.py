@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Final
 
+from detectors.failed.said_error import FailureCause
 from detectors.finding import Blame
+from detectors.hang.wait_verdict import HangClass
 
 
 class LogDecision(Enum):
@@ -22,39 +24,20 @@ class LogDecision(Enum):
     UNKNOWN = "unknown"
 
 
-class LogClass(Enum):
-    """The class of what happened: those of a failed rank, of a hang, and what only a log tells."""
+class LogOnlyClass(Enum):
+    """The classes that only a log tells of, beside those of a failed rank and of a hang."""
 
-    DO_NOT_RETRY = "do_not_retry"
-    OOM_KILLED = "oom_killed"
-    HOST_MEMORY = "host_memory"
-    DEVICE_MEMORY = "device_memory"
-    DEVICE = "device"
-    KERNEL_FAULT = "kernel_fault"
-    KILLED = "killed"
-    CRASHED = "crashed"
-    MIXED_NCCL = "mixed_nccl"
-    PROGRAM = "program"
-    STORAGE = "storage"
-    SERVICE = "service"
-    EXCEPTION = "exception"
-    EXIT = "exit"
-    USER = "user"
-    COMMUNICATION = "communication"
-    STOPPED = "stopped"
-    HOST_STUCK = "host-stuck"  # as `detectors.hang.wait_verdict.HangClass`
-    DEVICE_STUCK = "device-stuck"
-    PROCESS_GONE = "process-gone"
-    NETWORK = "network"
-    MISMATCH = "mismatch"  # of a hang's operations: HangClass.PROGRAM
-    DEADLOCK = "deadlock"
-    MIXED = "mixed"
+    MISMATCH = "mismatch"  # of a hang's operations: a word of its own for HangClass.PROGRAM
     HUNG = "hung"  # and the log doesn't tell by whom
     PREEMPTED = "preempted"
     TIME_LIMIT = "time_limit"
     NODE_FAILED = "node_failed"
     NUMBERS = "numbers"
     NONE = "none"  # the log shows no failure
+
+
+LogClass = FailureCause | HangClass | LogOnlyClass
+"""The class of what happened."""
 
 
 class StopRule(Enum):
@@ -162,7 +145,7 @@ class KindRow:
     next_step: str
 
 
-_C, _S = LogClass, StopRule
+_C, _S = FailureCause, StopRule
 _PROGRAM, _RANK, _NOBODY, _LINK = Blame.PROGRAM, Blame.RANK, Blame.NOBODY, Blame.COMMUNICATION
 
 KINDS: Final[Mapping[LogKind, KindRow]] = {
@@ -205,7 +188,7 @@ KINDS: Final[Mapping[LogKind, KindRow]] = {
     LogKind.BUS_ERROR: KindRow(_C.CRASHED, _S.NEVER, _RANK, "srun: error: n1: task 3: Bus error", "signal(7), SIGBUS", "look at /dev/shm and at the node's memory"),
     LogKind.ABORTED: KindRow(_C.CRASHED, _S.NEVER, _RANK, "terminate called after throwing an instance of 'std::runtime_error'", "signal(7), SIGABRT", "look at the C++ error above it"),
     LogKind.CRASHED: KindRow(_C.CRASHED, _S.NEVER, _RANK, "exitcode  : -4 (pid: 77)", "signal(7)", "look at the C++ stack; an illegal instruction can be the node's CPU"),
-    LogKind.MACHINE: KindRow(_C.NODE_FAILED, _S.NEVER, _RANK, "mce: [Hardware Error]: Machine check", "Linux", "restart without this node, and run: rankmend check log FILE"),
+    LogKind.MACHINE: KindRow(LogOnlyClass.NODE_FAILED, _S.NEVER, _RANK, "mce: [Hardware Error]: Machine check", "Linux", "restart without this node, and run: rankmend check log FILE"),
     LogKind.DISK_FULL: KindRow(_C.STORAGE, _S.NEVER, _NOBODY, "OSError: [Errno 28] No space left on device", "errno ENOSPC", "free space, then restart"),
     LogKind.DISK_QUOTA: KindRow(_C.STORAGE, _S.NEVER, _NOBODY, "OSError: [Errno 122] Disk quota exceeded", "errno EDQUOT", "free space below the quota, then restart"),
     LogKind.STORAGE_ERROR: KindRow(_C.STORAGE, _S.NEVER, _NOBODY, "OSError: [Errno 116] Stale file handle", "errno EIO, EROFS, ESTALE", "check the mount on this node, then restart"),
@@ -217,23 +200,23 @@ KINDS: Final[Mapping[LogKind, KindRow]] = {
     LogKind.PEER_LOST: KindRow(_C.COMMUNICATION, _S.NEVER, _LINK, "Connection closed by peer [10.0.0.7]:51234", "gloo, NCCL, c10d", "read the log of the rank that went first: it is not among these lines"),
     LogKind.NEVER_JOINED: KindRow(_C.COMMUNICATION, _S.NEVER, _LINK, "Timed out after 901 seconds waiting for clients. 7/8 clients joined.", "c10d, TCPStore.cpp", "find the rank that did not start, or cannot reach the store"),
     LogKind.PORT_IN_USE: KindRow(_C.COMMUNICATION, _S.NEVER, _NOBODY, "The server socket has failed to listen on any local network address. port: 29500 ... EADDRINUSE", "c10d, socket.cpp", "end what holds the port, or choose another one"),
-    LogKind.NOT_FINITE: KindRow(_C.NUMBERS, _S.NEVER, _NOBODY, "found NaN in local forward loss calculation", "Megatron-LM, Lightning", "restart from an older checkpoint; if it comes again at that step, look at data and settings"),
-    LogKind.PREEMPTED: KindRow(_C.PREEMPTED, _S.NEVER, Blame.USER, "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT ... DUE TO PREEMPTION ***", "Slurm, Kubernetes", "start again when the scheduler has room"),
-    LogKind.TIME_LIMIT: KindRow(_C.TIME_LIMIT, _S.NEVER, Blame.USER, "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT ... DUE TO TIME LIMIT ***", "Slurm", "start again from the newest checkpoint"),
-    LogKind.NODE_FAILED: KindRow(_C.NODE_FAILED, _S.NEVER, _RANK, "srun: error: Node failure on n1", "Slurm", "restart without this node"),
+    LogKind.NOT_FINITE: KindRow(LogOnlyClass.NUMBERS, _S.NEVER, _NOBODY, "found NaN in local forward loss calculation", "Megatron-LM, Lightning", "restart from an older checkpoint; if it comes again at that step, look at data and settings"),
+    LogKind.PREEMPTED: KindRow(LogOnlyClass.PREEMPTED, _S.NEVER, Blame.USER, "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT ... DUE TO PREEMPTION ***", "Slurm, Kubernetes", "start again when the scheduler has room"),
+    LogKind.TIME_LIMIT: KindRow(LogOnlyClass.TIME_LIMIT, _S.NEVER, Blame.USER, "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT ... DUE TO TIME LIMIT ***", "Slurm", "start again from the newest checkpoint"),
+    LogKind.NODE_FAILED: KindRow(LogOnlyClass.NODE_FAILED, _S.NEVER, _RANK, "srun: error: Node failure on n1", "Slurm", "restart without this node"),
     LogKind.CANCELLED: KindRow(_C.USER, _S.NEVER, Blame.USER, "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT ... ***", "Slurm", "ask the person who cancelled it"),
     LogKind.INTERRUPTED: KindRow(_C.USER, _S.NEVER, Blame.USER, "KeyboardInterrupt", "SIGINT", "ask the person who interrupted it"),
     LogKind.TERMINATED: KindRow(_C.USER, _S.NEVER, Blame.USER, "SignalException: Process 7 got signal: 15", "SIGTERM", "ask who or what sent the signal: a person, a scheduler, a node's shutdown"),
     LogKind.EXIT_CODE: KindRow(_C.EXIT, _S.NEVER, _PROGRAM, "exitcode  : 1 (pid: 77)", "launchers", "read this rank's own output: it isn't in this log"),
-    LogKind.HANG_HOST: KindRow(_C.HOST_STUCK, _S.NEVER, _RANK, "To our best knowledge, the lagging ranks: [2] finished collective #4, but didn't join collective #5", "c10d, ProcessGroupNCCL.cpp", "look where this rank stands: py-spy dump --pid PID"),
-    LogKind.HANG_DEVICE: KindRow(_C.DEVICE_STUCK, _S.NEVER, _RANK, "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=96117, ...) while others are at 96120", "c10d, ProcessGroupNCCL.cpp", "restart without this rank's node, and test its GPU"),
-    LogKind.HANG_GONE: KindRow(_C.PROCESS_GONE, _S.NEVER, _RANK, "all ranks but one report a timeout, and that one says nothing", "c10d, ProcessGroupNCCL.cpp", "look at this rank's node and its output"),
-    LogKind.HANG_MISMATCH: KindRow(_C.MISMATCH, _S.NEVER, _PROGRAM, "Detected mismatch between collectives on ranks", "c10d, ProcessGroupWrapper.cpp", "find why ranks take different branches before this collective"),
-    LogKind.HANG_DEADLOCK: KindRow(_C.DEADLOCK, _S.NEVER, _PROGRAM, "ranks wait for each other in different groups", "c10d, ProcessGroupNCCL.cpp", "launch collectives in one order on all ranks"),
-    LogKind.HANG_NETWORK: KindRow(_C.NETWORK, _S.NEVER, _LINK, "all ranks have begun the same collective", "c10d, ProcessGroupNCCL.cpp", "test the fabric: rankmend fabric"),
-    LogKind.HANG: KindRow(_C.HUNG, _S.NEVER, _NOBODY, "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=5, OpType=ALLREDUCE, ...)", "c10d, ProcessGroupNCCL.cpp", "set TORCH_FR_BUFFER_SIZE=2000 and run: rankmend diagnose hang FOLDER"),
-    LogKind.WATCHDOG_STUCK: KindRow(_C.HUNG, _S.NEVER, _NOBODY, "ProcessGroupNCCL's watchdog got stuck for 600 seconds", "c10d, ProcessGroupNCCL.cpp", "look for a rank whose CUDA call or GIL hangs"),
-    LogKind.NO_FAILURE: KindRow(_C.NONE, _S.NEVER, _NOBODY, "", "", "give the log that has the end of the job, or the logs of all ranks"),
+    LogKind.HANG_HOST: KindRow(HangClass.HOST_STUCK, _S.NEVER, _RANK, "To our best knowledge, the lagging ranks: [2] finished collective #4, but didn't join collective #5", "c10d, ProcessGroupNCCL.cpp", "look where this rank stands: py-spy dump --pid PID"),
+    LogKind.HANG_DEVICE: KindRow(HangClass.DEVICE_STUCK, _S.NEVER, _RANK, "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=96117, ...) while others are at 96120", "c10d, ProcessGroupNCCL.cpp", "restart without this rank's node, and test its GPU"),
+    LogKind.HANG_GONE: KindRow(HangClass.PROCESS_GONE, _S.NEVER, _RANK, "all ranks but one report a timeout, and that one says nothing", "c10d, ProcessGroupNCCL.cpp", "look at this rank's node and its output"),
+    LogKind.HANG_MISMATCH: KindRow(LogOnlyClass.MISMATCH, _S.NEVER, _PROGRAM, "Detected mismatch between collectives on ranks", "c10d, ProcessGroupWrapper.cpp", "find why ranks take different branches before this collective"),
+    LogKind.HANG_DEADLOCK: KindRow(HangClass.DEADLOCK, _S.NEVER, _PROGRAM, "ranks wait for each other in different groups", "c10d, ProcessGroupNCCL.cpp", "launch collectives in one order on all ranks"),
+    LogKind.HANG_NETWORK: KindRow(HangClass.NETWORK, _S.NEVER, _LINK, "all ranks have begun the same collective", "c10d, ProcessGroupNCCL.cpp", "test the fabric: rankmend fabric"),
+    LogKind.HANG: KindRow(LogOnlyClass.HUNG, _S.NEVER, _NOBODY, "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=5, OpType=ALLREDUCE, ...)", "c10d, ProcessGroupNCCL.cpp", "set TORCH_FR_BUFFER_SIZE=2000 and run: rankmend diagnose hang FOLDER"),
+    LogKind.WATCHDOG_STUCK: KindRow(LogOnlyClass.HUNG, _S.NEVER, _NOBODY, "ProcessGroupNCCL's watchdog got stuck for 600 seconds", "c10d, ProcessGroupNCCL.cpp", "look for a rank whose CUDA call or GIL hangs"),
+    LogKind.NO_FAILURE: KindRow(LogOnlyClass.NONE, _S.NEVER, _NOBODY, "", "", "give the log that has the end of the job, or the logs of all ranks"),
 }  # fmt: skip
 """The one table of kinds."""
 assert set(KINDS) == set(LogKind), "each kind has a row"

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, islice
 from typing import Final
 
+from detectors.failed.error_text import ANSI
+
 BATCH_LINES: Final = 4_096
 LINE_BYTES_MAX: Final = 4_096
 FORMS_MAX: Final = 50_000
@@ -335,14 +337,15 @@ _MESSAGE: Final = re.compile(
 
 # --- prefixes -------------------------------------------------------------------------------------
 
-_ANSI: Final = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]{0,200}\x07|[()][A-Z0-9])")
 _TIME: Final = r"(?:\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?|\d\d:\d\d:\d\d(?:[.,]\d{1,6})?)"
 # One space at most belongs to a stamp: the next are a traceback's. Source: Kubernetes, CRI log format; kubectl logs --timestamps.
 _STAMP: Final = re.compile(rf"\[?{_TIME}\]?(?: std(?:err|out) [FP] |[,:|-]?(?: [|-])? ?)")
 _RANK: Final = re.compile(
     r"\[(?:rank|default|RANK|Rank)[ :_-]?(\d{1,7})\]:? ?|\[\d{1,9},(\d{1,7})\]<std(?:err|out)>: ?|\[rank ?(\d{1,7})\] ?"
 )
-_BRACKETED: Final = frozenset("rRd0123456789")  # what may stand behind the bracket of a rank or a stamp
+_BRACKETED: Final = frozenset(
+    "rRd0123456789"
+)  # what may stand behind the bracket of a rank or a stamp
 _RAY: Final = re.compile(
     r"\(\w[\w.<>:]{0,80} (?:rank=(\d{1,7}) )?pid=\d{1,9}(?:, ip=([\w.:]{1,45}))?\) ?"
 )
@@ -476,7 +479,7 @@ def _line(  # noqa: PLR0912 - one branch for each form of a prefix
 ) -> LogLine:
     text = raw.decode("utf-8", "replace")
     if "\x1b" in text:
-        text = _ANSI.sub("", text)
+        text = ANSI.sub("", text)
     if "\r" in text:
         text = next((part for part in reversed(text.split("\r")) if part.strip()), "")
     is_of_rank = False

@@ -399,16 +399,15 @@ def _blame(cause: LogFact, *, is_every: bool) -> Blame:
     """Return whom a cause blames; what all ranks have at once is no single rank's fault."""
     blame = KINDS[cause.kind].blame
     if is_every and blame is Blame.RANK:
-        known = {each.value for each in FailureCause}
-        name = _class_of(cause).value
-        return CLASSES[FailureCause(name)].every if name in known else blame
+        error_class = _class_of(cause)
+        return CLASSES[error_class].every if isinstance(error_class, FailureCause) else blame
     return blame
 
 
 def _class_of(cause: LogFact) -> LogClass:
     """Return the class of the error itself where a rank printed one, else that of its kind."""
     if cause.error is not None and cause.kind not in _BY_KIND:
-        return LogClass(classify(cause.error).value)
+        return classify(cause.error)
     return KINDS[cause.kind].log_class
 
 
@@ -629,7 +628,7 @@ def _no_failure(job: LogFacts) -> LogVerdict:
     steps = "training steps and " if job.has_progress else ""
     return LogVerdict(
         LogDecision.UNKNOWN,
-        LogClass.NONE,
+        KINDS[LogKind.NO_FAILURE].log_class,
         LogKind.NO_FAILURE,
         (),
         (),

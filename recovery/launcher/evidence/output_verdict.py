@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from detectors.job_log.kinds import LogClass
+from detectors.job_log.kinds import LogKind
 from detectors.job_log.lines import LogSource
 from detectors.job_log.verdict import LogVerdict, diagnose_log
 from recovery.launcher.ranks.rank_logs import kept_by, read_tail
@@ -56,7 +56,7 @@ def judge_output(
             left -= len(tail)
     named = sorted(texts.items(), key=lambda item: _order_of(item[0]))
     verdict = diagnose_log([LogSource(name, said) for name, said in named])
-    return None if verdict.error_class is LogClass.NONE else verdict
+    return None if verdict.kind is LogKind.NO_FAILURE else verdict
 
 
 def _order_of(name: str) -> tuple[int, bool]:

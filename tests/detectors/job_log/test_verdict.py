@@ -4,8 +4,9 @@ import re
 
 import pytest
 
+from detectors.failed.said_error import FailureCause
 from detectors.finding import Blame
-from detectors.job_log.kinds import KINDS, LogClass, LogDecision, LogKind, StopRule, next_step
+from detectors.job_log.kinds import KINDS, LogDecision, LogKind, StopRule, next_step
 from detectors.job_log.lines import LogSource
 from detectors.job_log.verdict import LogVerdict, diagnose_log
 
@@ -69,7 +70,7 @@ def test_killed_rank_is_named_by_torchruns_table_with_its_node() -> None:
 
     assert (verdict.kind, verdict.culprit_ranks) == (LogKind.KILLED, (13,))
     assert verdict.culprit_nodes == ("node7",)
-    assert verdict.error_class is LogClass.KILLED
+    assert verdict.error_class is FailureCause.KILLED
 
 
 def test_lost_peer_alone_names_nobody() -> None:
@@ -253,7 +254,7 @@ def test_same_error_in_two_attempts_stops() -> None:
 def test_exit_code_93_stops() -> None:
     verdict = diagnose(STEP, table(2, 93))
 
-    assert (verdict.decision, verdict.error_class) == (LogDecision.STOP, LogClass.DO_NOT_RETRY)
+    assert (verdict.decision, verdict.error_class) == (LogDecision.STOP, FailureCause.DO_NOT_RETRY)
 
 
 def test_healthy_log_is_unknown() -> None:
