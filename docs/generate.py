@@ -25,6 +25,7 @@ from agent.findings.policy_files import (  # noqa: E402
 from agent.metrics import markdown_table  # noqa: E402
 from agent.vendors.amd import AmdCollector  # noqa: E402
 from agent.vendors.ascend import AscendCollector  # noqa: E402
+from bench.scoreboard.job_log_rounds import markdown as job_log_rounds  # noqa: E402
 from deploy.prometheus.recording_rules import GROUPS  # noqa: E402
 from detectors.doctor.table import CHECKS  # noqa: E402
 from detectors.job_log.kinds import KINDS  # noqa: E402
@@ -288,6 +289,7 @@ PARTS: Final[dict[tuple[str, str], Callable[[], str]]] = {
     ("docs/use/frameworks.md", "kills"): kill_points,
     ("docs/reference/hook-api.md", "hook api"): hook_api,
     ("docs/internals/five-incidents.md", "incidents"): incident_stories,
+    ("docs/internals/scoreboard.md", "job log rounds"): job_log_rounds,
     ("docs/operate/incidents.md", "incident"): lambda: f"```mermaid\n{diagram()}\n```\n",
 }
 
