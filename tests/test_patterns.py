@@ -255,7 +255,7 @@ SHORT: Final = {
         *("LINE_RULES", "_SYSLOG_HOST", "_COMM", "_WORLD", "_ATTEMPT", "_BARE"),
     },
     "detectors.job_log.lines": {"_MARK"},
-    "detectors.job_log.watchdog": {"_GROUPED", "_CAUGHT", "_BARRIER"},
+    "detectors.job_log.watchdog": {"_GROUPED", "_BARRIER"},
     # Statements of at most error_text.MESSAGE_CHARS_MAX = 2,000 and lines of LINE_CHARS_MAX = 4,000 characters; names, paths and lines
     # of code of _PATH_CHARS_MAX = 400.
     "detectors.failed.error_classes": {

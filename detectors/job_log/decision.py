@@ -161,7 +161,7 @@ _SHARED_TREE: Final = re.compile(
     r"/(?:lustre|gpfs|nfs|beegfs|fsx|weka|ceph\w*|mnt/(?:nfs|lustre|fs\w*))/[^\s\"']*"
 )
 _MODULE: Final = re.compile(
-    r"No module named '(\w+)\.[\w.]+'|cannot import name '\w+' from '(\w+)[\w.]*' \(/"
+    r"No module named '(\w{1,80})\.[\w.]{1,200}'|cannot import name '\w{1,80}' from '(\w{1,80})[\w.]{0,200}' \(/"
 )
 
 

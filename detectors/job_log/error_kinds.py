@@ -43,7 +43,7 @@ _ABSENT: Final = re.compile(
     r"\[Errno 2\]|No such file or directory|(?:cannot|can't|could not|couldn't) (?:be found|find) (?:at|under|in|any \w+ (?:at|in)) |\b(?:[Dd]irectory|[Ff]ile|[Pp]ath|[Ff]older|[Cc]heckpoint)\b[^\n]{0,200}\b(?:does not|doesn't) exist|(?:[Cc]annot|[Cc]an't|[Uu]nable to|[Cc]ould not) (?:find|locate) (?:\w+ ){0,3}(?:file|directory|checkpoint|folder)|[Nn]o (?:valid )?checkpoints? (?:was |were )?found"
 )
 _PATH: Final = re.compile(
-    r"/[\w.-]+|\b[\w-]+\.(?:bin|idx|jsonl?|ya?ml|txt|npy|pt|pth|ckpt|parquet)\b"
+    r"/[\w.-]|\b[\w-]{1,80}\.(?:bin|idx|jsonl?|ya?ml|txt|npy|pt|pth|ckpt|parquet)\b"
 )
 # Triton, Inductor and CUDA graphs: what they build doesn't depend on the values of a sample.
 _KERNEL_BUILD: Final = re.compile(
@@ -87,10 +87,11 @@ _NO_HOST: Final = re.compile(
 )  # torch/csrc/distributed/c10d, of the master's name
 # A variable that isn't set: the innermost frame is that of `os.environ`.
 _ENVIRON: Final = re.compile(
-    r'(?:/os\.py|<frozen os>)", line \d+, in __getitem__\n(?:(?!  File ).*\n)*KeyError: |os\.environ\[[^\n]*\n(?:[ ~^]*\n)?KeyError: '
+    r'(?:/os\.py|<frozen os>)", line \d{1,6}, in __getitem__\n(?:[^\n]{0,200}\n){0,3}KeyError: '
+    r"|os\.environ\[[^\n]{0,200}\n(?:[ ~^]{0,200}\n)?KeyError: "
 )
 # NCCL's own check failed: no peer is gone.
-_NCCL_OWN: Final = re.compile(r"ncclInternalError[\s\S]*Message truncated")
+_NCCL_OWN: Final = re.compile(r"ncclInternalError[\s\S]{0,400}Message truncated")
 _SHAPES: Final = re.compile(
     r"mat1 and mat2 |size of tensor a |expanded size of the tensor|Expected all tensors to be on the same device|Sizes of tensors must match|is invalid for input of size|Given groups=|Given normalized_shape|stack expects each tensor|shape mismatch|expected scalar type|must match the size of tensor|same number of dimensions"
 )
