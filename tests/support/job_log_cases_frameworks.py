@@ -577,7 +577,13 @@ def _doubts() -> list[JobLogCase]:
         "RuntimeError: Error building extension 'fused_adam': [1/3] c++ -c fused_adam_frontend.cpp",
         *DEEPSPEED,
     )
+    forked = trace(
+        "RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' start method",
+        *TRAIN,
+        f"{SITE}/torch/cuda/__init__.py:300:_lazy_init",
+    )
     return [
+        field_case("CUDA after a fork, which is no doubt", "stop", forked, "pytorch/pytorch/issues/40403", blame="program"),
         field_case("a tree on Lustre that may only be late", "restart", tree, "NVIDIA/nvidia-resiliency-ext/pull/411"),
         field_case("rank 3's mount lacks a folder", "restart", [Said(3, mount), *[remote_closed(rank, 3) for rank in (0, 1, 2)]], "NVIDIA/nvidia-resiliency-ext/pull/411", ranks=(3,), style=RANK),
         field_case("half of the tasks lack a folder", "restart", [*[Said(rank, "starting") for rank in range(8)], *on(range(4, 8), mount)], "NVIDIA/nvidia-resiliency-ext/pull/411", ranks=(4, 5, 6, 7), style=SRUN),
