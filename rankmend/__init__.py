@@ -20,6 +20,7 @@
 Without `rankmend run` around the script all of this does nothing. Nothing here but what restores ever
 raises, nothing starts a thread or opens a socket; standard library and Python 3.8 and later only. For
 one thread of the process, the one that trains; `background` is for the others. Cost: docs/use/hook.md.
+In a job of several nodes a rank that all its keepers have left ends itself (`rankmend.hook.lease`).
 """
 
 import os
@@ -377,13 +378,18 @@ def _number(name):
 def may_publish(path):
     """Return whether this attempt may still rename a checkpoint to ``path``.
 
-    False when a newer attempt of the job has started, or when that can't be told: this process
-    is then a leftover, and its checkpoint would replace a newer one. True without rankmend.
+    False when a newer attempt of the job has started, when that can't be told, or when this rank's lease is over: this
+    process is then a leftover, and its checkpoint would replace a newer one. True without rankmend.
     """
     try:
         fence_path = os.environ.get(_layout.ENV_FENCE_FILE)
         if not fence_path:
             return True
+        from rankmend.hook import lease
+
+        if lease.is_over(os.environ.get(_layout.ENV_PROGRESS_FILE, "")):
+            _warn("%s is not published: the lease of this rank is over, and so is its attempt", path)
+            return False
         mine = os.environ.get(_layout.ENV_ATTEMPT, "")
         with open(fence_path, "rb") as file:
             current = file.read(64).decode("ascii").strip()
@@ -431,6 +437,7 @@ def _make_keeper():
                 _writer.tell_snapshots,
                 layout.parse_choice(os.environ.get(_layout.ENV_SNAPSHOT)),
                 _number("LOCAL_WORLD_SIZE") or 1,
+                is_over=_writer.is_lease_over,
             )
         except Exception as error:
             _warn("no snapshot is kept: %s: %s", type(error).__name__, error)

@@ -1,11 +1,12 @@
 """The layout of the progress file (contract 1, version 2).
 
-One file a rank. The launcher makes it, sizes it and writes the identity block; the rank
-maps it and is the only writer of all the rest; the launcher and the agent only read.
-Every block and record ends in a CRC-32 of its own bytes, so a reader tells a torn read
+One file a rank. The launcher makes it, sizes it and writes identity and lease; the rank
+maps it and is the only writer of all the rest; the launcher and the agent only read that.
+Every other block and record ends in a CRC-32 of its own bytes, so a reader tells a torn read
 (retry) from a corrupt file (error) on every machine: Python gives no store order on ARM.
 
     0     identity     launcher, once, before the rank starts
+    64    lease        launcher: until when the rank may run; zeros: no lease (`rankmend.hook.lease`). Aligned 8-byte stores, no CRC
     128   attachment   rank: pid, start time, marks; rewritten when a mark is set
     192   rendezvous   rank: when its first process group began to form and stood; zeros until then
     256   live         rank: the section it is in, since when, how many it has entered
@@ -38,6 +39,11 @@ VERSION = 2
 # ring slots, record size
 IDENTITY = struct.Struct("<8sHHI16sIIIIII")
 IDENTITY_AT = 0
+
+# CLOCK_BOOTTIME in ns at which a rank that still steps ends itself, and from which on it publishes nothing; inode of the
+# launcher's time namespace, 0: not known; then by the rank: when it has ended itself. The first two change.
+LEASE = struct.Struct("<QQQQ")
+LEASE_AT = 64
 
 # pid, flags, start time in clock ticks since boot (/proc/PID/stat field 22),
 # attached, resume() called, first compute or communication section entered (0: not yet):

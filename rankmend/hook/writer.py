@@ -14,6 +14,7 @@ from time import monotonic_ns
 
 from rankmend.hook import layout
 from rankmend.hook.device_name import device_name
+from rankmend.hook.lease import Lease
 from rankmend.hook.nested_launchers import NoRankYetError, is_below
 from rankmend.hook.notice import warn
 from rankmend.hook.plain_number import describe, plain_number
@@ -127,7 +128,7 @@ class Writer:
         calls = self._make_calls()
         self.step, self.section, self._use_memory = calls[:3]
         self.enter, self.leave, self.begin_collective, self.end_collective = calls[3:7]
-        self.add_wait, self.step_at, self.own_ns, self.own_ns_beside = calls[7:]
+        self.add_wait, self.step_at, self.own_ns, self.own_ns_beside, self.is_lease_over = calls[7:]
 
     def _take(self, descriptor, path, takes_place):
         """Become the only writer, or raise if another living process is."""
@@ -342,6 +343,8 @@ class Writer:
     def _make_calls(self):  # noqa: PLR0915 (one scope by intent: see the top)
         memory = self._map
         words = memoryview(memory).cast("Q")
+        lease = Lease(words)
+        look_ns = 0  # when to look at the lease again
         # Packed first and copied in one piece: pack_into would show readers zeros in between.
         pack_record, seal_record = layout.RECORD.pack, _RECORD_AND_CRC.pack
         pack_live, seal_live = layout.LIVE.pack, _LIVE_AND_CRC.pack
@@ -385,7 +388,7 @@ class Writer:
         # handler in between (KeyboardInterrupt) leaves a state that the next call puts right.
 
         def step(number, loss=None, grad_norm=None):
-            nonlocal count, changed_ns, packed
+            nonlocal count, changed_ns, packed, look_ns
             try:
                 if number < 0:
                     warn_once(number)
@@ -409,6 +412,8 @@ class Writer:
                 memory[places[following & slot_mask]] = seal_record(body, crc32(body))
                 count = following
                 words[head_word] = following
+                if at >= look_ns:
+                    look_ns = at + lease.look()
             except Exception as error:
                 if type(number) is int and not isinstance(error, struct.error):
                     raise  # from the script's signal handler: not ours to swallow
@@ -509,6 +514,13 @@ class Writer:
                 if outer:
                     outer >>= code_bits
 
+        class SavingSection(Section):
+            __slots__ = ()
+
+            def __enter__(self):
+                lease.look()
+                Section.__enter__(self)
+
         # For the hook's own use: sections that the script did not tell, and collectives. Nothing
         # is told before the first step, so that a program without steps stays one that tells
         # nothing, and the marks of the start-up stay the script's.
@@ -590,9 +602,13 @@ class Writer:
             return own
 
         def use_memory(other):
-            nonlocal memory, words
+            nonlocal memory, words, lease, look_ns
             memory = other
             words = memoryview(other).cast("Q")
+            lease, look_ns = Lease(words), 0
+
+        def is_lease_over():
+            return lease.is_over()
 
         def section(name):
             try:
@@ -616,5 +632,6 @@ class Writer:
         apart_codes = (_CODES["communication"], _CODES["io"], _CODES["checkpoint"], wait_code)
         mark_first_section = self._mark_first_section
         sections = {name: Section(code) for name, code in _CODES.items()}
+        sections["checkpoint"] = SavingSection(_CODES["checkpoint"])
         auto = (enter, leave, begin_collective, end_collective, add_wait, step_at)
-        return (step, section, use_memory, *auto, own_ns, own_ns_beside)
+        return (step, section, use_memory, *auto, own_ns, own_ns_beside, is_lease_over)

@@ -145,8 +145,9 @@ def judge_gone(
     if len(placement) == 1 or 2 * voices > len(counted) or alone_s < bound_s:
         return Gone(False, (), (), tuple(silent))
     reason = (
-        f"silent, with {voices} of {len(counted)} counted launchers: no majority for {alone_s:.0f} s, "
-        f"and after {bound_s:g} s its launcher has stopped its ranks"
+        f"silent, with {voices} of {len(counted)} counted launchers: no majority for {alone_s:.0f} s. Within {bound_s:g} s "
+        f"its launcher or guardian has killed its ranks; if both stand still, a rank with the hook begins no further step "
+        f"and publishes nothing, but may still hold its devices"
     )
     proofs += [GoneProof(node, Proof.LEASE, reason) for node in silent]
     return Gone(True, tuple(proofs), off=tuple(off))

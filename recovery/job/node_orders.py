@@ -111,6 +111,7 @@ def orders_for(
                 rendezvous=None if started is None or not runs else started.rendezvous,
                 peers=peers if runs else (),
                 lease_s=settings.policy.lease_s if runs and peers else 0.0,
+                kill_bound_s=settings.policy.kill_bound_s if runs and peers else 0.0,
                 finds_checkpoints=looks and node in shares,
                 controller_id=ledger.controller_id,
                 reads_hardware=asked if node in readers else 0,

@@ -582,8 +582,10 @@ class Launcher:
                 self._attempt = None
             case StartRanks(order=order):
                 self._start(order)
-            case LeaseRanks(attempt=number, until_s=until_s):
-                keeper.ask(keeper.guardian.lease, number, until_s)
+            case LeaseRanks(attempt=number, until_s=until_s, kill_bound_s=kill_bound_s):
+                may = attempt is None or until_s is None or attempt.lease(until_s, kill_bound_s)
+                if may:
+                    keeper.ask(keeper.guardian.lease, number, until_s)
             case Leave():
                 self._is_finished = True
             case ReleaseCheckpoint(attempt=number):

@@ -584,6 +584,8 @@ class Order:
     # The first of this node's ranks among those of its role, and how many these are. 0: the job has one role.
     role_rank: int = 0
     role_world_size: int = 0
+    # The longest that a kill may take once the lease is over; then a rank that still steps ends itself. 0: it never does.
+    kill_bound_s: float = 0.0
 
 
 ORDER_ENVIRONMENT: Final = frozenset(

@@ -49,7 +49,9 @@ class SnapshotKeeper:
         local_world_size=1,
         read_room=room.read,
         now=monotonic,
+        is_over=lambda: False,
     ):
+        """``is_over``: returns whether this rank's lease is over, so that nothing more is published."""
         self._folder = folder
         self._identity = identity
         self._tell = tell
@@ -57,6 +59,7 @@ class SnapshotKeeper:
         self._local_world_size = local_world_size
         self._read_room = read_room
         self._now = now
+        self._is_over = is_over
         self._pid = os.getpid()
         self._slots = None
         self._plan = None
@@ -110,6 +113,8 @@ class SnapshotKeeper:
             # Ranks could begin from two states of one number: some from the first, some from the second.
             text = "no snapshot of step %s is kept: there is one of step %s. Steps have to grow; count them on over epochs and stages"
             self._say("again", text, step, newest)
+            return False
+        if self._is_over():
             return False
         if not all(slot.is_settled() for slot in self._slots):
             return False  # the device is behind: the next snapshot will do

@@ -94,20 +94,32 @@ def _keep_lease(order: Order | None, state: LauncherState, _now_s: float) -> Lau
     attempt = state.attempt
     if attempt is None or state.empty_through >= attempt.number:
         return _drop_lease(state)
-    if order is None or order.attempt != attempt.number or not order.ranks:
+    if order is None or order.attempt != attempt.number:
         return LauncherDecision(state)  # it is being stopped; the lease continues
-    if order.lease_s <= 0 or state.kill_sent_through >= attempt.number:
+    if state.kill_sent_through >= attempt.number:
+        return LauncherDecision(state)
+    lease = _lease_of(order)
+    if not order.ranks and order.stop is Stop.GRACE:
+        lease = state.lease  # for as long as the ranks may take to save
+    if lease is None:
         return LauncherDecision(state)
     actions: list[LauncherAction] = []
-    lease = KeptLease(attempt.number, order.peers, order.lease_s, order.neighbours)
     if lease != state.lease:
         actions.append(KeepLease(lease))
         state = replace(state, lease=lease)
-    until_s, told_s = state.reached_at_s + order.lease_s, state.leased_until_s
+    until_s, told_s = state.reached_at_s + lease.lease_s, state.leased_until_s
     if told_s is None or abs(until_s - told_s) >= LEASE_STEP_S:
-        actions.append(LeaseRanks(attempt.number, until_s))
+        actions.append(LeaseRanks(attempt.number, until_s, lease.kill_bound_s))
         state = replace(state, leased_until_s=until_s)
     return LauncherDecision(state, tuple(actions))
+
+
+def _lease_of(order: Order) -> KeptLease | None:
+    if not order.ranks or order.lease_s <= 0:
+        return None
+    return KeptLease(
+        order.attempt, order.peers, order.lease_s, order.neighbours, order.kill_bound_s
+    )
 
 
 def _drop_lease(state: LauncherState) -> LauncherDecision:

@@ -28,6 +28,7 @@ class KeptLease:
     peers: tuple[Peer, ...]
     lease_s: float
     neighbours: tuple[Peer, ...] = ()
+    kill_bound_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +144,7 @@ class LeaseRanks:
 
     attempt: int
     until_s: float | None  # CLOCK_BOOTTIME
+    kill_bound_s: float = 0.0  # later the ranks end themselves; 0: they don't
 
 
 @dataclass(frozen=True, slots=True)

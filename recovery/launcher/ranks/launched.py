@@ -30,6 +30,7 @@ from recovery.launcher.evidence.evidence_collector import RankSource
 from recovery.launcher.evidence.rank_stacks import is_open_in, read_head
 from recovery.launcher.evidence.recorder import RecorderFiles
 from recovery.launcher.guardian.packets import ProgressHolder
+from recovery.launcher.membership.lease import Deadline, boot_time_s, prolong
 from recovery.launcher.processes.outer_pid import LOOK_S, find_outer
 from recovery.launcher.processes.process_tree import (
     ProcessRef,
@@ -39,6 +40,7 @@ from recovery.launcher.processes.process_tree import (
     send_signal,
 )
 from recovery.launcher.ranks.environment import RankFiles
+from recovery.launcher.ranks.rank_lease import RankLease
 from recovery.launcher.ranks.stated_work import StatedWork
 from recovery.launcher.ranks.told_numbers import first_bad_grad_norm, first_bad_loss, numbers_after
 from recovery.launcher.ranks.waiting_processes import AFRESH
@@ -93,6 +95,7 @@ class LaunchedRank:
     is_past_training: bool = False  # the one that made steps has ended, and what started it runs on
     step_work: StatedWork | None = None  # stated for the whole job, where the script tells none
     training: ProcessRef | None = None  # its own process, once it has told which it is
+    _lease: RankLease | None = None  # None: none is kept, or the file is gone
     _looked_at_s: float = -math.inf
 
     def report(self, read_clock: Callable[[], float]) -> RankReport:
@@ -159,6 +162,20 @@ class LaunchedRank:
         if stated is None or not told.step_count:
             return None
         return stated.of_rank(told.step_count, told.identity.world_size)
+
+    def lease(self, deadline: Deadline) -> None:
+        """Have the rank end itself where its launcher and guardian don't."""
+        try:
+            if self._lease is None:
+                self._lease = RankLease(self.files.progress)
+            self._lease.set(deadline)
+        except (OSError, ValueError) as error:  # somebody has removed it: the guardian alone keeps the lease
+            log.debug("no lease in the progress file", extra={"rank": self.rank, "why": str(error)})
+
+    def close(self) -> None:
+        self.reader.close()
+        if self._lease is not None:
+            self._lease.close()
 
     def source(self) -> RankSource:
         """Return what is needed to collect evidence from this rank."""
@@ -350,11 +367,12 @@ class LaunchedRank:
         last_lines = (err or out)[-20:] if is_failure else ()
         is_by_text = code == 1 and error is None
         self.exited_at_s = now_s
+        has_ended_itself = self._lease is not None and self._lease.has_ended_rank
         self.exit = RankExit(
             age_s=0.0,
             exit_code=code,
             signal=signum,
-            by_launcher=self.signalled,
+            by_launcher=self.signalled or has_ended_itself,
             oom_killed=oom_killed,
             error=RankError(error.type_name, error.message, error.traceback) if error else None,
             last_lines=last_lines,
@@ -385,6 +403,17 @@ class LaunchedAttempt:
     number: int
     started_at_s: float
     ranks: dict[int, LaunchedRank] = field(default_factory=dict)
+    deadline: Deadline | None = None
+
+    def lease(self, until_s: float, kill_bound_s: float) -> bool:
+        """Write the lease into the ranks' progress files, and return whether it may be prolonged."""
+        deadline = prolong(self.deadline, until_s, kill_bound_s, boot_time_s())
+        if deadline is None:
+            return False
+        self.deadline = deadline
+        for rank in self.ranks.values():
+            rank.lease(deadline)
+        return True
 
     @property
     def has_ended(self) -> bool:
@@ -423,7 +452,7 @@ class LaunchedAttempt:
 
     def close(self) -> None:
         for rank in self.ranks.values():
-            rank.reader.close()
+            rank.close()
 
 
 def _age(at_s: float | None, now_s: float) -> float | None:

@@ -307,6 +307,20 @@ def test_a_lease_is_not_prolonged_by_an_order_that_ends_the_ranks(changes: dict[
     assert done.state.lease == kept
 
 
+def test_a_lease_goes_on_while_ranks_save_in_the_grace_of_a_planned_stop() -> None:
+    kept = KeptLease(1, PEERS, 60.0, kill_bound_s=10.0)
+    before = state(attempt=RUNNING, lease=kept, leased_until_s=70.0, reached_at_s=50.0)
+    stopping = order(attempt=1, ranks=(), stop=Stop.GRACE)
+
+    first = decide(stopping, before, NOW_S)
+    killed = decide(stopping, replace(first.state, reached_at_s=90.0, kill_sent_through=1), NOW_S)
+
+    assert [one for one in first.actions if isinstance(one, LeaseRanks)] == [
+        LeaseRanks(1, 110.0, 10.0)
+    ]
+    assert not [one for one in killed.actions if isinstance(one, LeaseRanks)]
+
+
 def test_ranks_that_are_being_killed_get_no_longer_lease() -> None:
     leased = order(attempt=1, peers=PEERS, lease_s=60.0)
     before = state(attempt=RUNNING, carried=CARRIED, kill_sent_through=1, reached_at_s=50.0)
