@@ -46,6 +46,7 @@ join_wait_s = 60
 evidence_wait_s = 0.5
 node_failures_max = 1000
 restarts_max = 1000
+retry_pause_max_s = 2
 [quarantine]
 blames = 1000
 """

@@ -1,4 +1,4 @@
-"""Three controllers on one PostgreSQL under faults, with simulated launchers; then a checker over everything.
+"""Three controllers on one PostgreSQL under faults, with simulated launchers; then two checkers over everything.
 
     make jepsen                                      # an hour
     .venv/bin/python -m bench.jepsen --seconds 180 --seed 7
@@ -11,6 +11,8 @@ postgresql, nftables, and cc.
 import argparse
 import json
 import os
+import platform
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -37,7 +39,9 @@ def main() -> None:
     print(table(trial), flush=True)
     if options.output is not None:
         options.output.write_text(json.dumps(told, indent=1) + "\n")
-    sys.exit(1 if trial.violations or trial.problems else 0)
+    if options.page is not None:
+        options.page.write_text(page(trial), encoding="utf-8")
+    sys.exit(1 if trial.violations or trial.second.violations or trial.problems else 0)
 
 
 def parse() -> argparse.Namespace:
@@ -64,6 +68,7 @@ def parse() -> argparse.Namespace:
         help="break the database's refusal, to see the checker find it",
     )
     parser.add_argument("--output", type=Path, help="file for the result as JSON")
+    parser.add_argument("--page", type=Path, help="file for the result as a page of the documentation")
     parser.add_argument("--keep", type=Path, help="folder for logs and what was written and seen")
     parser.add_argument(
         "--inside", action="store_true", help=argparse.SUPPRESS
@@ -91,6 +96,7 @@ def to_json(trial: Trial) -> dict[str, object]:
             {"rule": one.rule.name, "about": one.about, "text": one.text}
             for one in trial.violations
         ],
+        "second": asdict(trial.second),
         "problems": list(trial.problems),
         "settled_s": round(trial.settled_s, 1),
         "counts": trial.counts,
@@ -108,13 +114,30 @@ def table(trial: Trial) -> str:
     lines += [f"| fault: {name} | {number} |" for name, number in sorted(trial.faults.items())]
     lines += ["", f"{len(trial.violations)} violations; settled after {trial.settled_s:.0f} s"]
     lines += [f"{one.rule.name}: {one.about}: {one.text}" for one in trial.violations[:40]]
+    lines += [f"second checker: {trial.second.in_words}"]
+    lines += [f"second: {one}" for one in trial.second.violations[:40]]
     lines += [f"PROBLEM: {one}" for one in trial.problems]
     return "\n".join(lines)
+
+
+def page(trial: Trial) -> str:
+    """Return the run as a page of the documentation."""
+    setting = ", ".join(f"{name} {value}" for name, value in asdict(trial.setting).items())
+    machine = f"{platform.machine()}, {os.cpu_count()} cores, Linux {platform.release()}, load {os.getloadavg()[0]:.1f} at the end"
+    return (
+        "# A run of three controllers on one PostgreSQL\n\n"
+        "For those who decide whether to trust several controllers. `python -m bench.jepsen --page docs/reference/jepsen.md` writes this page "
+        "([how it works](../../bench/README.md#jepsen)).\n\n"
+        f"{time.strftime('%Y-%m-%d', time.gmtime())}, {machine}. {setting}.\n\n"
+        f"Two checkers that share no code read the same history (SHA-256 `{trial.second.sha256}`).\n\n"
+        f"{table(trial)}\n"
+    )
 
 
 def _keep(trial: Trial, folder: Path, kept: Path) -> None:
     """Keep the controllers' logs and all that was written and seen, for people."""
     kept.mkdir(parents=True, exist_ok=True)
+    shutil.copy(folder / "history.jsonl", kept)
     for log in folder.glob("controller-*/log"):
         (kept / f"{log.parent.name}.log").write_bytes(log.read_bytes())
     history = trial.history

@@ -22,7 +22,19 @@ from recovery.journal.job_records import JobOutcome
 from recovery.launcher.decision.orders import FollowedOrders
 from recovery.launcher.membership.lease import boot_time_s
 from recovery.launcher.membership.remote import Remote
-from recovery.messages.exchange import Endpoint, Order, RankExit, RankReport, Report, StepTiming
+from recovery.messages.exchange import (
+    BadNumber,
+    Endpoint,
+    FoundCheckpoint,
+    LauncherLine,
+    NotFinite,
+    Order,
+    RankExit,
+    RankReport,
+    Report,
+    StepNumbers,
+    StepTiming,
+)
 
 REPORT_S = 1.0
 STEPS_PER_S = 4.0
@@ -39,6 +51,7 @@ class Running:
     began_unix_s: float
     kill_at_s: float | None = None  # monotonic
     exits: dict[int, tuple[float, RankExit]] = field(default_factory=dict)
+    bad_step: int | None = None  # whose loss was no number
 
     @property
     def is_alive(self) -> bool:
@@ -110,6 +123,32 @@ class Job:
         until_s = min([now_unix_s, *ends])
         made = int(max(0.0, until_s - began_s) * STEPS_PER_S)
         return made, now_unix_s - (began_s + made / STEPS_PER_S)
+
+    def spoil_loss(self, draw: random.Random) -> bool:
+        """Have a rank of the job report a loss that is no number; return whether there is one that trains."""
+        with self.lock:
+            training = [
+                one.running
+                for one in self.launchers
+                if one.running is not None and one.running.is_alive and one.running.bad_step is None
+            ]
+            made = [(one, self.steps(one.order, time.time())[0]) for one in training]
+            stepping = [(one, steps) for one, steps in made if steps > 0]
+            if not stepping:
+                return False
+            one, steps = draw.choice(stepping)
+            one.bad_step = steps
+        return True
+
+    @property
+    def has_unheard_deaths(self) -> bool:
+        """Return whether a rank has died of whose attempt the controller has not made an end."""
+        return any(
+            one.running is not None
+            and bool(one.running.exits)
+            and one.running.order.attempt > one.empty_through
+            for one in self.launchers
+        )
 
     def fail_rank(self, kind: str, draw: random.Random) -> bool:
         """Have a rank of the job die; return whether there is one that trains."""
@@ -264,7 +303,7 @@ class Launcher:
         with self.seen.lock:
             self.seen.accepted += 1
 
-    def ended(self, outcome: JobOutcome) -> None:
+    def ended(self, outcome: JobOutcome, lines: Sequence[LauncherLine]) -> None:  # noqa: ARG002 - a protocol
         self.job.note_end(outcome)
         self.close()
 
@@ -387,7 +426,15 @@ class Launcher:
             rendezvous=Endpoint(f"{self.node}.example", self.port),
             peer_endpoint=Endpoint("127.0.0.1", 7000), launcher_started_s=self._started_s,
             epoch=orders.epoch, controller_id=orders.controller_id, claim=orders.claim(now_s),
+            known=(self._known(),),
         )  # fmt: skip
+
+    def _known(self) -> FoundCheckpoint:
+        """Return what a job whose loss is no number goes back to; the ranks begin at step 0 all the same."""
+        modified_unix_s = time.time() - 600.0
+        return FoundCheckpoint(
+            "/checkpoints/step-0.npz", 0, "npz", 1000, modified_unix_s, True, "", is_step_exact=True
+        )
 
     def _tell_ranks(self, running: Running) -> tuple[RankReport, ...]:
         now_unix_s = time.time()
@@ -410,6 +457,12 @@ class Launcher:
                 one = replace(
                     one, step=made, step_age_s=age_s, steps_done=made, timings=timings,
                     first_section_age_s=max(0.0, attached_s - 0.5),
+                )  # fmt: skip
+            if running.bad_step is not None:
+                bad = running.bad_step
+                one = replace(
+                    one, first_bad_loss=BadNumber(bad, NotFinite.NAN),
+                    numbers=(StepNumbers(1, bad, NotFinite.NAN),),
                 )  # fmt: skip
             if ended is not None:
                 one = replace(one, exit=replace(ended[1], age_s=max(0.0, now_unix_s - ended[0])))

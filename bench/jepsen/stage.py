@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from bench.jepsen.history import Limits, WrittenEntry, WrittenJournal
 from bench.jepsen.servers import Servers, make_certificates, running_servers
@@ -31,7 +32,8 @@ TLS_TO_DATABASE = (0,)
 START_S_MAX = 120.0
 _TABLE = "jepsen"
 
-# Patience in seconds instead of minutes, and budgets that the run comes to the end of.
+# Patience in seconds instead of minutes, and budgets that the run comes to the end of. A job goes back behind each loss that is no
+# number: that stops one that trains, which the budget of stops is for.
 POLICY = """
 [budgets]
 stops_per_hour_max = {stops_per_hour_max}
@@ -56,6 +58,7 @@ join_wait_s = 15
 evidence_wait_s = 1
 retry_pause_s = 0.5
 retry_pause_max_s = 4
+numbers_rollbacks_max = 1000
 """
 
 
@@ -216,20 +219,28 @@ class Stage:
 
     # What is left.
 
-    def read_journals(self) -> tuple[list[WrittenJournal], WrittenJournal]:
-        """Return the journals of all jobs and that of the cluster, read as the administrator, row by row."""
-        rows = self.servers.ask(
+    def read_rows(self) -> list[tuple[Any, ...]]:
+        """Return the rows of all journals, read as the administrator."""
+        return self.servers.ask(
             self.database,
             "SELECT journal, written_by::text, epoch, extract(epoch FROM pg_xact_commit_timestamp(xmin))::float8,"
             " number, kind, major, minor, unix_s, monotonic_s, boot_id, body, checksum"
             " FROM rankmend.record ORDER BY journal, number",
         )
-        by_name: dict[str, list[tuple[object, ...]]] = {"cluster": []}
-        for name, *rest in rows:
-            by_name.setdefault(name, []).append(tuple(rest))
-        found = [_journal(name, one) for name, one in by_name.items()]
-        cluster = next(one for one in found if one.name == "cluster")
-        return [one for one in found if one.name.startswith("job:")], cluster
+
+    def read_journals(self) -> tuple[list[WrittenJournal], WrittenJournal]:
+        """Return the journals of all jobs and that of the cluster."""
+        return journals_of(self.read_rows())
+
+
+def journals_of(rows: list[tuple[Any, ...]]) -> tuple[list[WrittenJournal], WrittenJournal]:
+    """Return the journals of all jobs and that of the cluster, out of their rows."""
+    by_name: dict[str, list[tuple[object, ...]]] = {"cluster": []}
+    for name, *rest in rows:
+        by_name.setdefault(name, []).append(tuple(rest))
+    found = [_journal(name, one) for name, one in by_name.items()]
+    cluster = next(one for one in found if one.name == "cluster")
+    return [one for one in found if one.name.startswith("job:")], cluster
 
 
 def _journal(name: str, rows: list[tuple[object, ...]]) -> WrittenJournal:

@@ -10,7 +10,8 @@ from pathlib import Path
 from bench.jepsen.checker import Violation, check
 from bench.jepsen.faults import Breaker, draw_faults
 from bench.jepsen.history import History, WrittenEntry
-from bench.jepsen.stage import CONTROLLERS, Stage, standing
+from bench.jepsen.second import Second, check_again
+from bench.jepsen.stage import CONTROLLERS, Stage, journals_of, standing
 from bench.jepsen.workload import Workload
 from recovery.journal.attempt_records import AttemptStarted
 from recovery.journal.cluster_records import Spent
@@ -21,6 +22,8 @@ from recovery.journal.job_records import LauncherStarted
 from recovery.journal.ledger import Ledger
 
 _LOOK_S = 0.5
+# Beside the controllers' lease: the longest pause of a launcher, which by then has told what it knows, and three looks.
+_RETURN_S = 15.0 + 9.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,7 @@ class Trial:
     setting: Setting
     history: History
     violations: tuple[Violation, ...]
+    second: Second  # what the other checker says of the same history
     counts: dict[str, int]
     settled_s: float
     problems: tuple[str, ...] = ()  # of the run itself: then it proves nothing
@@ -92,13 +96,14 @@ def run(setting: Setting, folder: Path, say: Callable[[str], None]) -> Trial:
             time.sleep(_LOOK_S)
         workload.calm()
         say("no more faults; waiting for the end of every incident")
-        settled_s = _settle(stage, setting.jobs, setting.settle_s_max, say)
+        settled_s = _settle(stage, workload, setting, say)
         workload.close()
         for keeper in keepers:
             keeper.over.set()
         for keeper in keepers:
             keeper.join(90)
-        journals, cluster = stage.read_journals()
+        rows = stage.read_rows()
+        journals, cluster = journals_of(rows)
         history = History(
             stage.limits, tuple(journals), cluster, tuple(workload.seen.orders), tuple(workload.seen.lives)
         )  # fmt: skip
@@ -109,8 +114,12 @@ def run(setting: Setting, folder: Path, say: Callable[[str], None]) -> Trial:
         counts["connections cut in mid-commit"] = sum(one.wires.cuts for one in stage.controllers)
         counts["reports accepted"] = workload.seen.accepted
         counts["joins again"] = workload.seen.joins
+        second = check_again(folder / "history.jsonl", rows, history)
+    problems = list(breaker.errors)
+    if not counts["stops of training"]:
+        problems.append("no job that trained was stopped: the budget of stops was checked against nothing")
     return Trial(
-        setting, history, check(history), counts, settled_s, tuple(breaker.errors), breaker.made
+        setting, history, check(history), second, counts, settled_s, tuple(problems), breaker.made
     )  # fmt: skip
 
 
@@ -136,10 +145,16 @@ def _progress(workload: Workload, at_s: float) -> str:
     )
 
 
-def _settle(stage: Stage, jobs: int, within_s: float, say: Callable[[str], None]) -> float:
-    """Wait until all jobs have begun and no incident is open, and return how long that took."""
+def _settle(
+    stage: Stage, workload: Workload, setting: Setting, say: Callable[[str], None]
+) -> float:
+    """Wait until all jobs have begun, no rank is dead unheard and no incident is open; return how long that took.
+
+    For so long without a break as a controller takes to take a job over and a launcher to find it.
+    """
     began_s = time.monotonic()
-    calm = 0
+    within_s, calm_s = setting.settle_s_max, setting.lease_s + _RETURN_S
+    calm_since_s: float | None = None
     while (passed_s := time.monotonic() - began_s) < within_s:
         time.sleep(3.0)
         try:
@@ -149,10 +164,17 @@ def _settle(stage: Stage, jobs: int, within_s: float, say: Callable[[str], None]
             continue
         ledgers = [fold_all([one.entry for one in journal.entries]) for journal in journals]
         standing = [one for one in ledgers if one.incident is not None]
-        calm = 0 if standing or len(journals) < jobs else calm + 1
-        if calm >= 3:  # what had happened to ranks before is known by now
+        unheard = sum(job.has_unheard_deaths for job in workload.jobs)
+        if standing or unheard or len(journals) < setting.jobs:
+            calm_since_s = None
+        elif calm_since_s is None:
+            calm_since_s = passed_s
+        elif passed_s - calm_since_s >= calm_s:
             return passed_s
-        say(f"{passed_s:.0f} s: {len(standing)} incidents of {len(journals)} jobs are open")
+        say(
+            f"{passed_s:.0f} s: {len(standing)} incidents of {len(journals)} jobs are open, "
+            f"deaths in {unheard} are not handled yet"
+        )
     return within_s
 
 
@@ -174,6 +196,10 @@ def count(history: History) -> dict[str, int]:
     counts["cluster records"] = len(history.cluster.entries)
     counts["budget spent"] = sum(
         isinstance(one.entry.record, Spent) for one in history.cluster.entries
+    )
+    counts["stops of training"] = sum(
+        isinstance(one.entry.record, Spent) and one.entry.record.stops_training
+        for one in history.cluster.entries
     )
     counts["orders seen"] = len(history.orders)
     counts["orders refused"] = sum(not one.is_followed for one in history.orders)

@@ -1,4 +1,4 @@
-"""What happens to the jobs beside the faults: ranks die, alerts accuse nodes of jobs that train, runs end and begin anew."""
+"""What happens to the jobs beside the faults: ranks die, losses become NaN, alerts accuse nodes of jobs that train, runs end and begin anew."""
 
 import contextlib
 import random
@@ -47,7 +47,7 @@ class Workload:
         self._calm, self._over = threading.Event(), threading.Event()
         self._threads = [
             threading.Thread(target=act, name=act.__name__, daemon=True)
-            for act in (self._kill_ranks, self._accuse, self._begin_again)
+            for act in (self._kill_ranks, self._accuse, self._spoil_losses, self._begin_again)
         ]
 
     @property
@@ -79,6 +79,13 @@ class Workload:
             kind = draw.choice(["kill", "kill", "exit"])
             if draw.choice(self.jobs).fail_rank(kind, draw):
                 self.counts["deaths"] += 1
+
+    def _spoil_losses(self) -> None:
+        """Losses that are no numbers, of jobs that train: each asks for a stop, which the budget of the cluster bounds."""
+        draw = random.Random(self._seed + 3)
+        while not self._calm.wait(draw.uniform(0.2, 1.8) * self._alert_s):
+            if draw.choice(self.jobs).spoil_loss(draw):
+                self.counts["losses that are no numbers"] += 1
 
     def _begin_again(self) -> None:
         while not self._over.wait(1.0):

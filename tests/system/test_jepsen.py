@@ -63,10 +63,12 @@ def test_three_controllers_keep_every_rule_under_every_kind_of_fault(tmp_path: P
     code, told, text = run(tmp_path, "--seconds", "60", "--seed", "1")
 
     assert told["violations"] == [], text
+    assert told["second"]["violations"] == [], text
     assert told["problems"] == [], text
     assert code == 0
     assert set(told["faults"]) == {kind.name for kind in Kind}
     assert told["counts"]["job journals"] >= 40
     assert told["counts"]["incidents recovered"] > 5
+    assert told["counts"]["stops of training"] > 0
     assert told["counts"]["connections cut in mid-commit"] > 0
     assert told["counts"]["failovers of the database"] > 0
