@@ -7,6 +7,9 @@ bound of 3 s, a margin of 2 s. In each round launcher and guardian of one node s
 the other node is killed. The next attempt then begins by the lease; 3 s later the node goes on.
 What counts: steps that ranks of an older attempt began, and saves that they published, after the next attempt had begun its first step.
 
+With ``--suspend-s 3600`` the same job trains with the shipped lease instead, while launchers (each second time with their guardians) stand
+still for up to two thirds of it and go on: no rank may end. Beside it, ``stress-ng --cpu 4 --vm 2 --io 2`` makes the machine busy.
+
 stop: SIGSTOP to launcher and guardian; frozen: both in a frozen cgroup (root, cgroup 1 or 2); groups: SIGSTOP to their process
 groups; node: SIGSTOP to everything of the node, ranks included.
 """
@@ -16,6 +19,7 @@ import contextlib
 import json
 import os
 import platform
+import random
 import re
 import signal
 import socket
@@ -36,17 +40,20 @@ NODES = ("n1", "n2", "n3")
 POLL_S = 0.05
 WAIT_S_MAX = 240.0
 AFTER_S = 3.0
-POLICY = """
-[policy]
-lease_s = 5
+SHORT_LEASE = """lease_s = 5
 kill_bound_s = 3
 lease_margin_s = 2
 node_silent_s = 3
+"""
+LEASE_S = 15.0  # as shipped
+POLICY = """
+[policy]
 join_wait_s = 60
 evidence_wait_s = 0.5
 node_failures_max = 1000
 restarts_max = 1000
 retry_pause_max_s = 2
+{lease}
 [quarantine]
 blames = 1000
 """
@@ -58,12 +65,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--forms", default="stop,frozen,groups,node")
+    parser.add_argument("--suspend-s", type=float, default=0.0, help="suspend healthy launchers")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
+    if options.suspend_s:
+        sys.exit(suspend(options.suspend_s))
     forms = options.forms.split(",")
     rounds = []
     with tempfile.TemporaryDirectory(prefix="rankmend-bench-", ignore_cleanup_errors=True) as name:
-        bench = Bench(Path(name))
+        bench = Bench(Path(name), SHORT_LEASE)
         try:
             bench.start()
             for number in range(options.rounds):
@@ -87,9 +97,29 @@ def main() -> None:
         options.output.write_text(json.dumps(rounds, indent=1) + "\n")
 
 
+def suspend(seconds: float) -> int:
+    """Have launchers stand still and go on for so long, and return 1 if an attempt ended."""
+    draw = random.Random(1)
+    with tempfile.TemporaryDirectory(prefix="rankmend-bench-", ignore_cleanup_errors=True) as name:
+        bench = Bench(Path(name), "")
+        count = 0
+        try:
+            bench.start()
+            until_s = time.monotonic() + seconds
+            while time.monotonic() < until_s:
+                count += 1
+                bench.suspend_one(draw, with_guardian=count % 2 == 0)
+            attempts, ended = bench.attempt(), bench.ended_themselves()
+        finally:
+            bench.close()
+    print(f"{count} suspensions in {seconds:g} s: attempt {attempts}, {ended} ranks ended themselves")
+    return int(attempts > 1 or ended > 0)
+
+
 class Bench:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, lease: str) -> None:
         self._folder = folder
+        self._lease = lease
         self._notes = folder / "notes"
         self._started: list[subprocess.Popen[bytes]] = []
         self._launchers: dict[str, subprocess.Popen[bytes]] = {}
@@ -112,10 +142,10 @@ class Bench:
 
     def round(self, form: str) -> dict[str, object]:
         """Have one node's keepers stand still, and return what its ranks did beside the next attempt."""
-        attempt = self._attempt()
+        attempt = self.attempt()
         ranks = _wait(lambda: self._ranks_of(attempt), "two nodes with ranks")
         victim, other = sorted(ranks)
-        told = self._ended_themselves()
+        told = self.ended_themselves()
         began_s = time.time()
         with _standing_still(form, self._launchers[victim].pid, ranks[victim]):
             os.kill(ranks[other][0], signal.SIGKILL)
@@ -130,8 +160,22 @@ class Bench:
             "waited_s": round(first_s - began_s, 2),
             "begun": beside["begins"],
             "published": beside["publishes"],
-            "ended_themselves": self._ended_themselves() - told,
+            "ended_themselves": self.ended_themselves() - told,
         }
+
+    def suspend_one(self, draw: random.Random, *, with_guardian: bool) -> None:
+        """Have a node with ranks stand still, but for its ranks, for up to two thirds of the lease."""
+        ranks = _wait(lambda: self._ranks_of(self.attempt()), "two nodes with ranks")
+        victim = draw.choice(sorted(ranks))
+        launcher = self._launchers[victim].pid
+        guardian = psutil.Process(ranks[victim][0]).ppid()
+        stopped = [launcher, guardian] if with_guardian else [launcher]
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(draw.uniform(0.5, LEASE_S * 2 / 3))
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+        time.sleep(draw.uniform(1.0, 3.0))
 
     def close(self) -> None:
         for process in self._started:
@@ -152,12 +196,12 @@ class Bench:
         late = [what for own, what, at in lines if int(own) < attempt and float(at) > first_s]
         return first_s, Counter(late)
 
-    def _attempt(self) -> int:
+    def attempt(self) -> int:
         return max(int(path.name.split("-")[1]) for path in self._notes.glob("notes-*"))
 
     def _running(self, attempt: int | None = None) -> list[int]:
         """Return the living processes that have noted steps of this attempt, or of the newest."""
-        wanted = self._attempt() if attempt is None and any(self._notes.iterdir()) else attempt
+        wanted = self.attempt() if attempt is None and any(self._notes.iterdir()) else attempt
         found = [path.name.split("-") for path in self._notes.glob("notes-*")]
         pids = [int(pid) for _notes, own, _rank, pid in found if int(own) == wanted]
         return [pid for pid in pids if psutil.pid_exists(pid)]
@@ -184,7 +228,7 @@ class Bench:
         ages = [one["heard_age_s"] for one in nodes if one["node"] == node]
         return any(age is not None and age < 2.0 for age in ages)
 
-    def _ended_themselves(self) -> int:
+    def ended_themselves(self) -> int:
         logs = [self._folder / f"{node}.log" for node in NODES]
         return sum(len(re.findall(ENDS_ITSELF, path.read_text(errors="replace"))) for path in logs)
 
@@ -198,7 +242,7 @@ class Bench:
             stdout=subprocess.DEVNULL,
         )
         config = conf / "controller.toml"
-        (conf / "policy.toml").write_text(POLICY)
+        (conf / "policy.toml").write_text(POLICY.format(lease=self._lease))
         text = config.read_text().replace('listen = ":9477"', f'listen = "127.0.0.1:{port}"')
         off = '#policy_file = "/etc/rankmend/controller/policy.toml"'
         text = text.replace(off, f'policy_file = "{conf}/policy.toml"')

@@ -358,6 +358,29 @@ def test_alone_for_the_lease_its_ranks_are_stopped_and_it_says_so(
     assert not find_marked(str(job_id))
 
 
+def test_ranks_may_save_for_longer_than_the_lease_in_a_planned_stop_while_the_controller_answers(
+    make: Callable[[str], Member],
+) -> None:
+    a = make("a")
+    ignoring = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SCRIPT
+    (a.folder / "script.py").write_text(ignoring)
+    silent = Peer("b", "nobody", Endpoint("127.0.0.1", 1))
+    a.peers.note_controller(boot_time_s())
+    a.send(lease_s=3.0, kill_bound_s=1.0, peers=(Peer("a", a.launcher_id, a.peers.endpoint), silent))
+
+    def is_past(at_s: float) -> bool:
+        a.peers.note_controller(boot_time_s())
+        return boot_time_s() > at_s
+
+    eventually(lambda: is_past(0.0) and (a.folder / "told-1").exists(), "the ranks run")
+    a.send(revision=2, ranks=(), stop=Stop.GRACE, grace_s=600.0)
+    at_s = boot_time_s()
+    eventually(lambda: is_past(at_s + 6.0), "two leases have passed")
+
+    assert a.wait(is_running).empty_through == 0
+    assert all(rank.exit is None for rank in a.reports[-1].ranks)
+
+
 def test_the_guardian_ends_the_lease_of_a_launcher_that_stands_still(
     make: Callable[[str], Member], job_id: uuid.UUID
 ) -> None:
