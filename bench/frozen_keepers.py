@@ -112,7 +112,9 @@ def suspend(seconds: float) -> int:
             attempts, ended = bench.attempt(), bench.ended_themselves()
         finally:
             bench.close()
-    print(f"{count} suspensions in {seconds:g} s: attempt {attempts}, {ended} ranks ended themselves")
+    print(
+        f"{count} suspensions in {seconds:g} s: attempt {attempts}, {ended} ranks ended themselves"
+    )
     return int(attempts > 1 or ended > 0)
 
 
@@ -134,7 +136,10 @@ class Bench:
                 *(*RANKMEND, "run", "--nnodes=3", "--spares=1", "--nproc-per-node=2"),
                 *(f"--controller={url}", f"--token-file={conf}/launch.token"),
                 *(f"--ca-file={conf}/ca.crt", "--job=bench", f"--node-name={node}"),
-                *(f"--state-dir={self._folder}/state-{node}", f"--agent-socket={self._folder}/none"),
+                *(
+                    f"--state-dir={self._folder}/state-{node}",
+                    f"--agent-socket={self._folder}/none",
+                ),
                 *(f"--checkpoint-dir={self._folder}/checkpoints", "--max-restarts=1000"),
                 *(str(JOB), f"--folder={self._notes}"),
             )

@@ -388,7 +388,9 @@ def may_publish(path):
         from rankmend.hook import lease
 
         if lease.is_over(os.environ.get(_layout.ENV_PROGRESS_FILE, "")):
-            _warn("%s is not published: the lease of this rank is over, and so is its attempt", path)
+            _warn(
+                "%s is not published: the lease of this rank is over, and so is its attempt", path
+            )
             return False
         mine = os.environ.get(_layout.ENV_ATTEMPT, "")
         with open(fence_path, "rb") as file:

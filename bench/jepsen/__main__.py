@@ -68,7 +68,9 @@ def parse() -> argparse.Namespace:
         help="break the database's refusal, to see the checker find it",
     )
     parser.add_argument("--output", type=Path, help="file for the result as JSON")
-    parser.add_argument("--page", type=Path, help="file for the result as a page of the documentation")
+    parser.add_argument(
+        "--page", type=Path, help="file for the result as a page of the documentation"
+    )
     parser.add_argument("--keep", type=Path, help="folder for logs and what was written and seen")
     parser.add_argument(
         "--inside", action="store_true", help=argparse.SUPPRESS

@@ -12,6 +12,12 @@ import json
 import struct
 import sys
 from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+Begun = dict[int, tuple[float, dict[str, list[int]]]]  # attempt -> when committed, ranks by node
+Spent = dict[tuple[str, str], float]  # job and incident -> when committed
 
 GENESIS = hashlib.sha256(b"rankmend journal 1").digest()[:16]
 HOUR_S = 3600.0
@@ -20,19 +26,19 @@ WHILE_TRAINING = ("numbers_wrong", "rank_slow")
 
 
 class Reader:
-    def __init__(self):
-        self.violations = []
-        self.seen = Counter()
-        self.limits = {}
-        self.rows = defaultdict(list)
-        self.orders = defaultdict(list)
-        self.lives = defaultdict(list)
+    def __init__(self) -> None:
+        self.violations: list[str] = []
+        self.seen: Counter[str] = Counter()
+        self.limits: dict[str, int] = {}
+        self.rows: dict[str, list[Row]] = defaultdict(list)
+        self.orders: dict[str, list[Row]] = defaultdict(list)
+        self.lives: dict[str, list[Row]] = defaultdict(list)
 
-    def find(self, rule, about, text):
+    def find(self, rule: str, about: str, text: str) -> None:
         self.violations.append(f"{rule}: {about}: {text}")
 
-    def read(self, path):
-        with open(path, encoding="utf-8") as file:
+    def read(self, path: Path) -> None:
+        with path.open(encoding="utf-8") as file:
             for line in file:
                 told = json.loads(line)
                 if "limits" in told:
@@ -47,11 +53,11 @@ class Reader:
                     self.lives[told["life"]["job_id"]].append(told["life"])
                     self.seen["lives"] += 1
 
-    def check(self):
+    def check(self) -> None:
         cluster = self.rows.pop("cluster", [])
         cluster = cluster if self.is_whole("cluster", cluster) else []
         spent = self.spendings(cluster)
-        begun = {}
+        begun: dict[str, Begun] = {}
         for name, rows in self.rows.items():
             job = name.partition(":")[2]
             if not self.is_whole(name, rows):
@@ -67,7 +73,7 @@ class Reader:
 
     # What the database holds.
 
-    def is_whole(self, name, rows):
+    def is_whole(self, name: str, rows: list[Row]) -> bool:
         before = GENESIS
         for place, row in enumerate(rows, 1):
             if row["number"] != place:
@@ -85,8 +91,9 @@ class Reader:
             before = whole
         return True
 
-    def ownership(self, name, rows):
-        owners, top, last = {}, 0, 0.0
+    def ownership(self, name: str, rows: list[Row]) -> None:
+        owners: dict[int, str] = {}
+        top, last = 0, 0.0
         for row in rows:
             about = f"record {row['number']}"
             if owners.setdefault(row["epoch"], row["writer"]) != row["writer"]:
@@ -97,9 +104,10 @@ class Reader:
                 self.find("commits out of order", name, about)
             top, last = max(top, row["epoch"]), max(last, row["committed"])
 
-    def attempts(self, name, rows):
+    def attempts(self, name: str, rows: list[Row]) -> Begun:
         """Return when each attempt was committed, and where it is placed."""
-        begun, newest = {}, 0
+        begun: Begun = {}
+        newest = 0
         for row in rows:
             if row["kind"] != "attempt_started":
                 continue
@@ -114,8 +122,9 @@ class Reader:
             self.find("restarts", name, f"{len(begun)} attempts")
         return begun
 
-    def incidents(self, name, job, rows, spent):
-        is_open, tries, ended = None, 0, set()
+    def incidents(self, name: str, job: str, rows: list[Row], spent: Spent) -> None:
+        is_open: str | None = None
+        tries, ended = 0, set()
         trains = False
         for row in rows:
             if row["kind"] == "incident_opened":
@@ -129,7 +138,7 @@ class Reader:
                 self.seen["incidents"] += 1
             elif row["kind"] == "incident_event":
                 event = json.loads(row["body"])["event"]
-                if event["incident_id"] != is_open:
+                if is_open is None or event["incident_id"] != is_open:
                     self.find("event without incident", name, f"record {row['number']}")
                     continue
                 if trains and event["outcome"] == "accepted":
@@ -142,9 +151,10 @@ class Reader:
         if is_open is not None:
             self.find("not ended", name, is_open)
 
-    def spendings(self, rows):
+    def spendings(self, rows: list[Row]) -> Spent:
         """Return when each incident's first stop of a job that trained was committed."""
-        found, keys = {}, set()
+        found: Spent = {}
+        keys = set()
         for row in rows:
             if row["kind"] != "spent":
                 continue
@@ -155,10 +165,10 @@ class Reader:
             keys.add(key)
             if body["stops_training"]:
                 self.seen["stops spent"] += 1
-                found.setdefault(key[:2], row["committed"])
+                found.setdefault((body["job_id"], body["incident_id"]), row["committed"])
         return found
 
-    def stops(self, rows):
+    def stops(self, rows: list[Row]) -> None:
         times = sorted(
             row["committed"]
             for row in rows
@@ -171,8 +181,10 @@ class Reader:
 
     # What launchers saw.
 
-    def commands(self, job, begun):
-        owners, attempts, followed = {}, {}, {}
+    def commands(self, job: str, begun: Begun) -> None:
+        owners: dict[int, str] = {}
+        attempts: dict[tuple[int, int], int] = {}
+        followed: dict[str, tuple[int, int]] = {}
         for order in self.orders[job]:
             at = (order["epoch"], order["revision"])
             if owners.setdefault(order["epoch"], order["controller_id"]) != order["controller_id"]:
@@ -195,7 +207,7 @@ class Reader:
         if steps != sorted(steps):
             self.find("attempts of orders fall", job, str(steps))
 
-    def processes(self, job, begun):
+    def processes(self, job: str, begun: Begun) -> None:
         lives = sorted(self.lives[job], key=lambda one: one["began_unix_s"])
         seen = set()
         for place, life in enumerate(lives):
@@ -203,7 +215,7 @@ class Reader:
             if key in seen:
                 self.find("started twice", job, str(key))
             seen.add(key)
-            if life["node"] not in begun.get(life["attempt"], (0, {}))[1]:
+            if life["node"] not in begun.get(life["attempt"], (0.0, {}))[1]:
                 self.find("life without record", job, str(key))
             end = life["ended_unix_s"]
             for other in lives[place + 1 :]:
@@ -216,7 +228,7 @@ class Reader:
                     self.find("one rank twice", job, f"{key} and {other['node']}")
 
 
-def _ends(event, tries_max):
+def _ends(event: Row, tries_max: int) -> bool:
     """Return whether an event ends its incident; ``answers`` is INCIDENT, or INCIDENT/TRY/PHASE."""
     outcome = event["outcome"]
     if outcome in ("escalate", "cancel"):
@@ -230,9 +242,9 @@ def _ends(event, tries_max):
     return outcome == "failed" and (phase == "fencing" or int(number) >= tries_max)
 
 
-def main():
+def main() -> None:
     reader = Reader()
-    reader.read(sys.argv[1])
+    reader.read(Path(sys.argv[1]))
     reader.check()
     read = ", ".join(f"{count:,} {what}" for what, count in sorted(reader.seen.items()))
     in_words = f"{len(reader.violations)} violations in {read}"

@@ -117,7 +117,9 @@ def run(setting: Setting, folder: Path, say: Callable[[str], None]) -> Trial:
         second = check_again(folder / "history.jsonl", rows, history)
     problems = list(breaker.errors)
     if not counts["stops of training"]:
-        problems.append("no job that trained was stopped: the budget of stops was checked against nothing")
+        problems.append(
+            "no job that trained was stopped: the budget of stops was checked against nothing"
+        )
     return Trial(
         setting, history, check(history), second, counts, settled_s, tuple(problems), breaker.made
     )  # fmt: skip

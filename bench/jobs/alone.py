@@ -35,7 +35,7 @@ def main() -> None:
             temporary = saved.with_name(f".{saved.name}-{os.getpid()}")
             temporary.write_text(f"{attempt} {step}\n")
             if rankmend.may_publish(saved):
-                os.replace(temporary, saved)
+                temporary.replace(saved)
                 note("publishes")
 
 

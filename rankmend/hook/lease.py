@@ -57,7 +57,7 @@ class Lease:
         if left_ns > 0:
             return min(left_ns, LOOK_NS)
         self._words[ENDED_WORD] = boot_ns()
-        _end()
+        return _end()
 
     def is_over(self):
         """Return whether this rank is to publish nothing more: its guardian was due to kill it."""

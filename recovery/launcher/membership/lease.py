@@ -26,7 +26,9 @@ class Deadline:
     """Until when the ranks of an attempt may run; CLOCK_BOOTTIME."""
 
     until_s: float  # the guardian kills them, and they publish nothing more
-    ends_s: float | None  # by then a kill is done: a rank that still steps ends itself; None: an older controller
+    ends_s: (
+        float | None
+    )  # by then a kill is done: a rank that still steps ends itself; None: an older controller
 
 
 def prolong(

@@ -169,7 +169,10 @@ class LaunchedRank:
             if self._lease is None:
                 self._lease = RankLease(self.files.progress)
             self._lease.set(deadline)
-        except (OSError, ValueError) as error:  # somebody has removed it: the guardian alone keeps the lease
+        except (
+            OSError,
+            ValueError,
+        ) as error:  # somebody has removed it: the guardian alone keeps the lease
             log.debug("no lease in the progress file", extra={"rank": self.rank, "why": str(error)})
 
     def close(self) -> None:

@@ -366,7 +366,9 @@ def test_ranks_may_save_for_longer_than_the_lease_in_a_planned_stop_while_the_co
     (a.folder / "script.py").write_text(ignoring)
     silent = Peer("b", "nobody", Endpoint("127.0.0.1", 1))
     a.peers.note_controller(boot_time_s())
-    a.send(lease_s=3.0, kill_bound_s=1.0, peers=(Peer("a", a.launcher_id, a.peers.endpoint), silent))
+    a.send(
+        lease_s=3.0, kill_bound_s=1.0, peers=(Peer("a", a.launcher_id, a.peers.endpoint), silent)
+    )
 
     def is_past(at_s: float) -> bool:
         a.peers.note_controller(boot_time_s())

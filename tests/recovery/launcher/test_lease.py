@@ -61,7 +61,7 @@ def test_guardian_then_rank_then_controller(
     assert deadline.until_s < deadline.ends_s
     assert not is_proved(deadline.ends_s)
     assert not is_proved(deadline.ends_s + margin_s * 0.99 - 1e-6)
-    assert is_proved(max(max(contacts_s), empty_s) + lease_s + kill_bound_s + margin_s + 1e-3)
+    assert is_proved(max(*contacts_s, empty_s) + lease_s + kill_bound_s + margin_s + 1e-3)
 
 
 @given(st.lists(st.tuples(seconds, seconds), min_size=1, max_size=12), bounds, bounds)
