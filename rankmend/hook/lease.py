@@ -39,7 +39,7 @@ def read_namespace():
         return 0
 
 
-class Lease:
+class MappedLease:
     """The lease in a mapped progress file, as 8-byte words."""
 
     __slots__ = ("_is_ours", "_words")
@@ -71,7 +71,7 @@ def is_over(path):
         with open(path, "rb") as file:
             file.seek(layout.LEASE_AT)
             body = file.read(layout.LEASE.size)
-        return Lease(memoryview(bytes(layout.LEASE_AT) + body).cast("Q")).is_over()
+        return MappedLease(memoryview(bytes(layout.LEASE_AT) + body).cast("Q")).is_over()
     except Exception:  # no such file: then the fence alone decides
         return False
 

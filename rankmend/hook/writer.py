@@ -14,7 +14,7 @@ from time import monotonic_ns
 
 from rankmend.hook import layout
 from rankmend.hook.device_name import device_name
-from rankmend.hook.lease import Lease
+from rankmend.hook.lease import MappedLease
 from rankmend.hook.nested_launchers import NoRankYetError, is_below
 from rankmend.hook.notice import warn
 from rankmend.hook.plain_number import describe, plain_number
@@ -343,7 +343,7 @@ class Writer:
     def _make_calls(self):  # noqa: PLR0915 (one scope by intent: see the top)
         memory = self._map
         words = memoryview(memory).cast("Q")
-        lease = Lease(words)
+        lease = MappedLease(words)
         look_ns = 0  # when to look at the lease again
         # Packed first and copied in one piece: pack_into would show readers zeros in between.
         pack_record, seal_record = layout.RECORD.pack, _RECORD_AND_CRC.pack
@@ -605,7 +605,7 @@ class Writer:
             nonlocal memory, words, lease, look_ns
             memory = other
             words = memoryview(other).cast("Q")
-            lease, look_ns = Lease(words), 0
+            lease, look_ns = MappedLease(words), 0
 
         def is_lease_over():
             return lease.is_over()

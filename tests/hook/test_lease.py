@@ -9,7 +9,7 @@ import pytest
 
 from rankmend.hook import layout
 from rankmend.hook.lease import EXIT_CODE
-from recovery.launcher.membership.lease import Deadline, boot_time_s
+from recovery.launcher.membership.lease import RankDeadline, boot_time_s
 from recovery.launcher.ranks.rank_lease import RankLease
 from tests.support.eventually import DEADLINE_S
 from tests.support.hook import Rank, each_python
@@ -48,9 +48,9 @@ def say(process: "subprocess.Popen[str]", line: str) -> str:
     return process.stdout.readline().strip()
 
 
-def over_in(until_s: float, ends_s: float | None) -> Deadline:
+def over_in(until_s: float, ends_s: float | None) -> RankDeadline:
     now_s = boot_time_s()
-    return Deadline(now_s + until_s, None if ends_s is None else now_s + ends_s)
+    return RankDeadline(now_s + until_s, None if ends_s is None else now_s + ends_s)
 
 
 def wait_until(at_s: float) -> None:

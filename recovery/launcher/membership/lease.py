@@ -22,7 +22,7 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
-class Deadline:
+class RankDeadline:
     """Until when the ranks of an attempt may run; CLOCK_BOOTTIME."""
 
     until_s: float  # the guardian kills them, and they publish nothing more
@@ -32,15 +32,15 @@ class Deadline:
 
 
 def prolong(
-    before: Deadline | None, until_s: float, kill_bound_s: float, now_s: float
-) -> Deadline | None:
+    before: RankDeadline | None, until_s: float, kill_bound_s: float, now_s: float
+) -> RankDeadline | None:
     """Return the deadline that a contact gives; None: the one before is over, and stays so.
 
     The controller may have begun the next attempt by then, and answers reports all the same.
     """
     if before is not None and now_s >= before.until_s:
         return None
-    return Deadline(until_s, until_s + kill_bound_s if kill_bound_s > 0 else None)
+    return RankDeadline(until_s, until_s + kill_bound_s if kill_bound_s > 0 else None)
 
 
 def boot_time_s() -> float:

@@ -30,7 +30,7 @@ from recovery.launcher.evidence.evidence_collector import RankSource
 from recovery.launcher.evidence.rank_stacks import is_open_in, read_head
 from recovery.launcher.evidence.recorder import RecorderFiles
 from recovery.launcher.guardian.packets import ProgressHolder
-from recovery.launcher.membership.lease import Deadline, boot_time_s, prolong
+from recovery.launcher.membership.lease import RankDeadline, boot_time_s, prolong
 from recovery.launcher.processes.outer_pid import LOOK_S, find_outer
 from recovery.launcher.processes.process_tree import (
     ProcessRef,
@@ -163,7 +163,7 @@ class LaunchedRank:
             return None
         return stated.of_rank(told.step_count, told.identity.world_size)
 
-    def lease(self, deadline: Deadline) -> None:
+    def lease(self, deadline: RankDeadline) -> None:
         """Have the rank end itself where its launcher and guardian don't."""
         try:
             if self._lease is None:
@@ -406,7 +406,7 @@ class LaunchedAttempt:
     number: int
     started_at_s: float
     ranks: dict[int, LaunchedRank] = field(default_factory=dict)
-    deadline: Deadline | None = None
+    deadline: RankDeadline | None = None
 
     def lease(self, until_s: float, kill_bound_s: float) -> bool:
         """Write the lease into the ranks' progress files, and return whether it may be prolonged."""

@@ -16,7 +16,7 @@ from rankmend.hook.lease import (
     PUBLISHES_WORD,
     read_namespace,
 )
-from recovery.launcher.membership.lease import Deadline
+from recovery.launcher.membership.lease import RankDeadline
 
 _NS_A_S: Final = 1_000_000_000
 
@@ -34,7 +34,7 @@ class RankLease:
         self._words = memoryview(self._map).cast("Q")
         self._words[NAMESPACE_WORD] = read_namespace()
 
-    def set(self, deadline: Deadline) -> None:
+    def set(self, deadline: RankDeadline) -> None:
         """Have the rank publish and step until these times."""
         self._words[PUBLISHES_WORD] = _word(deadline.until_s)
         self._words[ENDS_WORD] = 0 if deadline.ends_s is None else _word(deadline.ends_s)

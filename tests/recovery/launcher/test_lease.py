@@ -8,7 +8,7 @@ from recovery.job.membership import Word, judge_gone
 from recovery.journal.attempt_records import Placement
 from recovery.journal.ledger import Ledger, Member
 from recovery.journal.limits import Policy
-from recovery.launcher.membership.lease import Deadline, prolong
+from recovery.launcher.membership.lease import RankDeadline, prolong
 from recovery.messages.exchange import Endpoint
 
 pytestmark = pytest.mark.safety
@@ -20,17 +20,17 @@ bounds = st.floats(0.001, 600.0)
 @pytest.mark.parametrize(
     ("before", "kill_bound_s", "now_s", "deadline"),
     [
-        (None, 10.0, 99.0, Deadline(115.0, 125.0)),
-        (Deadline(110.0, 120.0), 10.0, 109.9, Deadline(115.0, 125.0)),
-        (Deadline(110.0, 120.0), 10.0, 110.0, None),
-        (Deadline(110.0, 120.0), 10.0, 500.0, None),
-        (None, 0.0, 99.0, Deadline(115.0, None)),
-        (Deadline(130.0, 140.0), 10.0, 99.0, Deadline(115.0, 125.0)),
+        (None, 10.0, 99.0, RankDeadline(115.0, 125.0)),
+        (RankDeadline(110.0, 120.0), 10.0, 109.9, RankDeadline(115.0, 125.0)),
+        (RankDeadline(110.0, 120.0), 10.0, 110.0, None),
+        (RankDeadline(110.0, 120.0), 10.0, 500.0, None),
+        (None, 0.0, 99.0, RankDeadline(115.0, None)),
+        (RankDeadline(130.0, 140.0), 10.0, 99.0, RankDeadline(115.0, 125.0)),
     ],
     ids=["first", "in time", "just over", "long over", "older controller", "shorter lease"],
 )
 def test_a_lease_is_prolonged_until_it_is_over(
-    before: Deadline | None, kill_bound_s: float, now_s: float, deadline: Deadline | None
+    before: RankDeadline | None, kill_bound_s: float, now_s: float, deadline: RankDeadline | None
 ) -> None:
     assert prolong(before, 115.0, kill_bound_s, now_s) == deadline
 
@@ -43,7 +43,7 @@ def test_guardian_then_rank_then_controller(
     policy = Policy(
         lease_s=lease_s, kill_bound_s=kill_bound_s, lease_margin_s=margin_s, node_silent_s=0.0
     )
-    deadline: Deadline | None = None
+    deadline: RankDeadline | None = None
     for reached_s in sorted(contacts_s):
         deadline = prolong(deadline, reached_s + lease_s, kill_bound_s, reached_s) or deadline
     assert deadline is not None
@@ -69,7 +69,7 @@ def test_nothing_that_arrives_after_the_end_prolongs_a_lease(
     turns: list[tuple[float, float]], lease_s: float, kill_bound_s: float
 ) -> None:
     """Each turn: what was reached last, and how much later the launcher comes to write it."""
-    deadline: Deadline | None = None
+    deadline: RankDeadline | None = None
     for reached_s, late_s in sorted(turns):
         now_s = reached_s + late_s
         before = deadline
