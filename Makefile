@@ -11,7 +11,7 @@ LOCKED = $(INSTALL) --constraint deploy/lock.txt
 # Two workers a core: more of them end no sooner, and make the load by which a test of processes fails by chance.
 WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 4 ? cores * 2 : 8)))
 PYTEST = $(BIN)/python -m pytest --numprocesses=$(WORKERS) --no-loadscope-reorder \
-    --run-again --durations=30
+    --run-again --durations=30 -p tests.support.cpu_seconds --cpu-seconds=60
 REAL = --tier process --tier site
 
 # A failure in one part keeps no other part from running; `make` fails at the end.
