@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import forked_cli
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.free_port import free_port
 
@@ -25,6 +27,7 @@ EXAMPLES = ROOT / "examples"
 DIGITS = EXAMPLES / "digits" / "train.py"
 DIGITS_TORCH = EXAMPLES / "digits_torch" / "train.py"
 UNCHANGED = EXAMPLES / "unchanged" / "train.py"
+WITH_TORCH = (DIGITS_TORCH, UNCHANGED)
 
 np = pytest.importorskip("numpy")
 if importlib.util.find_spec("sklearn") is None:
@@ -171,7 +174,7 @@ def test_a_rank_outside_its_world_is_refused() -> None:
 
 
 class Job:
-    """The ranks of one example, started by hand."""
+    """The ranks of one example, started by hand. ``is_fresh``: PyTorch's, too, import all by themselves."""
 
     def __init__(
         self,
@@ -179,6 +182,8 @@ class Job:
         world_size: int,
         arguments: list[str],
         environment: Mapping[str, str] | None = None,
+        *,
+        is_fresh: bool = False,
     ) -> None:
         kept = {key: text for key, text in os.environ.items() if not key.startswith("RANKMEND_")}
         shared = {
@@ -190,35 +195,45 @@ class Job:
             "OMP_NUM_THREADS": "1",  # as torchrun sets it: ranks that spin starve each other
             **(environment or {}),
         }
-        self.ranks = [
-            subprocess.Popen(
-                [sys.executable, str(script), *arguments],
-                env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-            for rank in range(world_size)
-        ]
+        self._outputs = [tempfile.TemporaryFile() for _rank in range(world_size)]  # noqa: SIM115 - closed by `close`
+        self.ranks: list[subprocess.Popen[bytes] | forked_cli.ForkedProcess] = []
+        for rank, output in enumerate(self._outputs):
+            variables = {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+            if script in WITH_TORCH and not is_fresh:
+                started = forked_cli.start_script(
+                    script, arguments, environment=variables, stdout=output
+                )
+            else:
+                started = subprocess.Popen(
+                    [sys.executable, str(script), *arguments],
+                    env=variables,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                )
+            self.ranks.append(started)
+
+    @property
+    def outputs(self) -> list[str]:
+        return [os.pread(file.fileno(), 1 << 20, 0).decode() for file in self._outputs]
 
     def wait(self) -> tuple[list[int], list[str]]:
         """Return every rank's exit code and output."""
-        outputs = [rank.communicate(timeout=DEADLINE_S)[0] for rank in self.ranks]
-        return [rank.returncode for rank in self.ranks], outputs
+        return [rank.wait(DEADLINE_S) for rank in self.ranks], self.outputs
 
     def wait_for_checkpoint(self, folder: Path) -> None:
         def is_there() -> bool:
-            ended = [rank for rank in self.ranks if rank.poll() is not None]
-            assert not ended, [rank.communicate(timeout=DEADLINE_S)[0] for rank in ended]
+            assert all(rank.poll() is None for rank in self.ranks), self.outputs
             return bool(list(folder.glob("step-*")))
 
         eventually(is_there, "a first checkpoint")
 
-    def kill(self) -> None:
+    def close(self) -> None:
         for rank in self.ranks:
             if rank.poll() is None:
                 rank.kill()
                 rank.wait(DEADLINE_S)
+        for file in self._outputs:
+            file.close()
 
 
 class Bench:
@@ -235,7 +250,7 @@ class Bench:
         name: str,
         world_size: int,
         *extra: str,
-        environment: Mapping[str, str] | None = None,
+        **more: Any,
     ) -> Job:
         arguments = [
             f"--data={self._data}",
@@ -246,7 +261,7 @@ class Bench:
             "--checkpoint-every=10",
             *extra,
         ]
-        self._jobs.append(Job(script, world_size, arguments, environment))
+        self._jobs.append(Job(script, world_size, arguments, **more))
         return self._jobs[-1]
 
     def start_plain(self, script: Path, world_size: int, *arguments: str) -> Job:
@@ -267,7 +282,7 @@ class Bench:
 
     def close(self) -> None:
         for job in self._jobs:
-            job.kill()
+            job.close()
 
 
 @pytest.fixture(scope="session")
@@ -387,7 +402,7 @@ def test_a_leftover_of_an_older_attempt_publishes_no_checkpoint(
     fence.write_text("2", encoding="ascii")
     environment = {"RANKMEND_FENCE_FILE": str(fence), "RANKMEND_ATTEMPT": "1"}
 
-    bench.run(script, "old", 1, "--steps=20", environment=environment)
+    bench.run(script, "old", 1, "--steps=20", environment=environment, is_fresh=True)
 
     assert list(bench.checkpoints("old").iterdir()) == []
 

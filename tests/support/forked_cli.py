@@ -1,7 +1,8 @@
-"""Starts `rankmend ...` in forks of a process that has imported it: most of the CPU time of a launcher's start is imports.
+"""Starts `rankmend ...`, and scripts with PyTorch, in forks of a process that has imported what they do.
 
-What a test starts so is a process of its own: with its arguments, environment, folder, session and signals, and an end
-that `wait` returns. It is a grandchild of the tests. `tests/test_start_cost.py` and the tests of `rankmend.cli` start it afresh.
+Most of the CPU time of such a start is imports. What a test starts so is a process of its own: with its arguments,
+environment, folder, session and signals, and an end that `wait` returns. It is a grandchild of the tests.
+`tests/test_start_cost.py` and the tests of `rankmend.cli` start it afresh.
 """
 
 import contextlib
@@ -15,24 +16,39 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from functools import cache
 from pathlib import Path
 from typing import IO, Any, Final
 
 from rankmend.hook import becoming
+from tests.support.eventually import DEADLINE_S
 
 ROOT: Final = Path(__file__).parents[2]
 _REQUEST_BYTES_MAX: Final = 1 << 17
 _MODULE: Final = "rankmend.cli"
-# What these commands have imported once they work, and so whatever those import.
-_IMPORTS: Final = (
-    "rankmend.cli.run",
-    "rankmend.cli.status",
-    "recovery.run.assembly",
-    "recovery.run.one_node",
-    "recovery.run.many_nodes",
-)
+_HOOK: Final = "rankmend"  # a script's own: it reads variables when it is imported
+
+
+class Stock(Enum):
+    """What a process that forks has imported: what its forks have imported once they work."""
+
+    LAUNCHER = (
+        _MODULE,
+        "rankmend.cli.run",
+        "rankmend.cli.status",
+        "recovery.run.assembly",
+        "recovery.run.one_node",
+        "recovery.run.many_nodes",
+    )
+    CONTROLLER = (_MODULE, "rankmend.cli.controller", "recovery.service.daemon")
+    TORCH = ("numpy", "torch", "torch.distributed", "torch.nn.parallel", "torch._dynamo")
+
+
+# PyTorch reads these when it is imported.
+_VARIABLES: Final = {Stock.TORCH: {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}}
 _HEEDED: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 
 
@@ -87,7 +103,60 @@ def start(
     stdin: int = subprocess.DEVNULL,
 ) -> ForkedProcess:
     """Start `rankmend` with these arguments in a session of its own. ``stderr``: where it isn't ``stdout``."""
+    stock = Stock.CONTROLLER if arguments[0] == "controller" else Stock.LAUNCHER
     body = {"arguments": list(arguments), "cwd": str(cwd), "environment": dict(environment)}
+    argv = [sys.executable, "-m", _MODULE, *arguments]
+    return ForkedProcess(argv, *_ask(stock, body, stdin, stdout, stderr))
+
+
+def run(
+    *arguments: str, environment: Mapping[str, str] | None = None, check: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """Run `rankmend` with these arguments to its end, as `subprocess.run` does that captures its output."""
+    surroundings = os.environ if environment is None else environment
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as error:
+        started = start(
+            arguments, cwd=Path.cwd(), environment=surroundings, stdout=out, stderr=error
+        )
+        try:
+            code = started.wait(DEADLINE_S)
+        finally:
+            started.kill()
+        for file in (out, error):
+            file.seek(0)
+        told = [file.read().decode() for file in (out, error)]
+    done = subprocess.CompletedProcess(started.args, code, *told)
+    if check:
+        done.check_returncode()
+    return done
+
+
+def start_script(
+    script: Path,
+    arguments: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    stdout: IO[bytes] | int,
+) -> ForkedProcess:
+    """Start a script that needs PyTorch, as `python SCRIPT` does in this folder: with one thread, in a session of its own."""
+    body = {
+        "script": str(script),
+        "arguments": list(arguments),
+        "cwd": str(Path.cwd()),
+        "environment": dict(environment),
+    }
+    argv = [sys.executable, str(script), *arguments]
+    return ForkedProcess(argv, *_ask(Stock.TORCH, body, subprocess.DEVNULL, stdout, None))
+
+
+def _ask(
+    stock: Stock,
+    body: Mapping[str, Any],
+    stdin: int,
+    stdout: IO[bytes] | int,
+    stderr: IO[bytes] | int | None,
+) -> tuple[int, socket.socket]:
+    """Have a process forked; return its pid, and what gives its exit code."""
     with contextlib.ExitStack() as stack:
         if stdin == subprocess.DEVNULL:
             stdin = os.open(os.devnull, os.O_RDONLY)
@@ -97,24 +166,24 @@ def start(
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         stack.enter_context(theirs)
         request = json.dumps(body).encode()
-        socket.send_fds(_server(), [request], [theirs.fileno(), stdin, out, error])
+        socket.send_fds(_server(stock), [request], [theirs.fileno(), stdin, out, error])
     pid = int(ours.recv(64) or b"0")
     assert pid, "the process that forks has ended: its error is above"
-    return ForkedProcess([sys.executable, "-m", _MODULE, *arguments], pid, ours)
+    return pid, ours
 
 
 @cache
-def _server() -> socket.socket:
+def _server(stock: Stock) -> socket.socket:
     """Return the channel to the process that forks, which ends with this one."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        code = "from tests.support.forked_cli import main; main()"
+        code = f"from tests.support.forked_cli import main; main({stock.name!r})"
         subprocess.Popen(
             [sys.executable, "-c", code, becoming.ROOM_FOR_TITLE],
             stdin=theirs,
             stdout=subprocess.DEVNULL,
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": str(ROOT), **_VARIABLES.get(stock, {})},
         )
     return ours
 
@@ -168,11 +237,11 @@ class _Server:
             asker.send(str(code).encode())
 
 
-def main() -> None:
+def main(stock: str) -> None:
     """Import, and fork a process for each request until the tests' process ends."""
     channel = socket.socket(fileno=os.dup(0))
     os.set_inheritable(channel.fileno(), False)
-    for name in (_MODULE, *_IMPORTS):
+    for name in Stock[stock].value:
         importlib.import_module(name)
     gc.freeze()
     request = _Server(channel).serve()
@@ -184,8 +253,15 @@ def main() -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["cwd"])
-    argv = [str(ROOT / "rankmend" / "cli" / "__main__.py"), *request["arguments"]]
-    becoming.show_as([sys.executable, "-m", _MODULE, *request["arguments"]])
+    arguments, script = request["arguments"], request.get("script")
+    becoming.show_as([sys.executable, *([script] if script else ["-m", _MODULE]), *arguments])
     becoming.renew_standard_objects()
-    sys.argv[:] = argv
-    runpy.run_module(_MODULE, run_name="__main__", alter_sys=True)
+    if script is None:
+        sys.argv[:] = [str(ROOT / "rankmend" / "cli" / "__main__.py"), *arguments]
+        runpy.run_module(_MODULE, run_name="__main__", alter_sys=True)
+        return
+    sys.argv[:] = [script, *arguments]
+    sys.path[0] = str(Path(script).parent)
+    for name in [name for name in sys.modules if name.partition(".")[0] == _HOOK]:
+        del sys.modules[name]
+    runpy.run_path(script, run_name="__main__")
