@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from recovery.api import wire
+from tests.support import forked_cli
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.free_port import free_port
 from tests.support.service import FullClient, Running, make_folder, running
@@ -85,7 +85,7 @@ def reach(folder: Path, port: int) -> None:
 @dataclass
 class ControllerProcess:
     folder: Path
-    process: "subprocess.Popen[bytes]"
+    process: forked_cli.ForkedProcess
 
     def port_in(self, url: str) -> bool:
         """Return whether this address leads here."""
@@ -100,20 +100,11 @@ class ControllerProcess:
 def controller_process(folder: Path, **variables: str) -> Iterator[ControllerProcess]:
     """Run a controller as a process of its own; its log is appended to the file `log` of its folder. ``variables``: of its environment."""
     with (folder / "log").open("ab") as log:
-        started = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "rankmend.cli",
-                "controller",
-                "run",
-                "--config",
-                str(folder / "controller.toml"),
-            ],
+        started = forked_cli.start(
+            ["controller", "run", "--config", str(folder / "controller.toml")],
             cwd=Path(__file__).parents[2],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **variables},
-            stdin=subprocess.DEVNULL,
-            stderr=log,
+            environment={**os.environ, **variables},
+            stdout=log,
         )
     made = ControllerProcess(folder, started)
     try:
@@ -130,11 +121,11 @@ class Service:
         self.log = folder / "controller.log"
         with self.log.open("ab") as out:
             began = out.tell()
-            self.process = subprocess.Popen(
-                [*RANKMEND, "controller", "run", "--config", str(folder / config)],
-                stdin=subprocess.DEVNULL,
+            self.process = forked_cli.start(
+                ["controller", "run", "--config", str(folder / config)],
+                cwd=Path.cwd(),
+                environment=os.environ,
                 stdout=out,
-                stderr=out,
             )
         eventually(lambda: self._port(began) is not None, "the controller's start")
         self.port = self._port(began)

@@ -297,8 +297,7 @@ def is_alive(pid: int) -> bool:
 
 def status(job: Job) -> list[dict[str, Any]]:
     """Return what `rankmend status --json` says of the ranks."""
-    command = [sys.executable, "-m", "rankmend.cli", "status", f"--state-dir={job.state}", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=True)
+    done = forked_cli.run("status", f"--state-dir={job.state}", "--json", check=True)
     told = json.loads(done.stdout)
     ranks: list[dict[str, Any]] = (told["jobs"] if isinstance(told, dict) else told)[0]["ranks"]
     return ranks

@@ -190,9 +190,13 @@ def run_controller(tmp_path: Path, policy: str, more: str = "") -> Iterator[str]
         f'listen = "127.0.0.1:{port}"\nstate_dir = "{tmp_path}/ctl"\n'
         f'policy_file = "{tmp_path}/cluster.toml"\n{more}'
     )
-    argv = [sys.executable, "-m", "rankmend.cli", "controller", "run", f"--config={config}"]
     with (tmp_path / "controller.log").open("wb") as out:
-        process = subprocess.Popen(argv, stdout=out, stderr=out)
+        process = forked_cli.start(
+            ["controller", "run", f"--config={config}"],
+            cwd=Path.cwd(),
+            environment=os.environ,
+            stdout=out,
+        )
     try:
         yield f"http://127.0.0.1:{port}"
     finally:
@@ -221,13 +225,17 @@ class Service:
             f'policy_file = "{policy}"\n'
         )
         self.log = folder / f"{name}.log"
-        self.running: subprocess.Popen[bytes] | None = None
+        self.running: forked_cli.ForkedProcess | None = None
 
     def start(self) -> "Service":
         self.state.mkdir(exist_ok=True)
-        command = ("-m", "rankmend.cli", "controller", "run", f"--config={self.config}")
         with self.log.open("ab") as out:
-            self.running = subprocess.Popen([sys.executable, *command], stdout=out, stderr=out)
+            self.running = forked_cli.start(
+                ["controller", "run", f"--config={self.config}"],
+                cwd=Path.cwd(),
+                environment=os.environ,
+                stdout=out,
+            )
         return self
 
     def kill(self) -> None:
@@ -236,8 +244,7 @@ class Service:
         self.running.wait(DEADLINE_S)
 
     def ask(self, *words: str) -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, "-m", "rankmend.cli", *words, f"--controller={self.url}"]
-        return subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+        return forked_cli.run(*words, f"--controller={self.url}")
 
     def journaled(self, kind: type[Any]) -> list[Any]:
         return [

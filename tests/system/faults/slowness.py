@@ -1,7 +1,5 @@
 """Jobs whose ranks become slow when a test says so, and what their journal says of it."""
 
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recovery.journal.slow_rank_records import SlowEnded, SlowExplained, SlowFound
+from tests.support import forked_cli
 from tests.support.eventually import eventually
 from tests.system.faults.harness import JOBS, Job
 
@@ -102,9 +101,4 @@ def explained(job: Job, rank: int, since: Past = Past()) -> SlowExplained:
 
 def why(job: Job) -> str:
     """Return what `rankmend why` prints for the job."""
-    return subprocess.run(
-        [sys.executable, "-m", "rankmend.cli", "why", job.name, f"--state-dir={job.state}"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    return forked_cli.run("why", job.name, f"--state-dir={job.state}", check=True).stdout

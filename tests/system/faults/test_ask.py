@@ -3,13 +3,12 @@
 import json
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.support.eventually import DEADLINE_S
+from tests.support import forked_cli
 from tests.system.faults.harness import JOBS, Job, kill
 
 pytestmark = pytest.mark.process
@@ -17,8 +16,7 @@ Make = Callable[..., Job]
 
 
 def ask(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "rankmend.cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    return forked_cli.run(*arguments)
 
 
 def ask_json(*arguments: str) -> dict[str, object]:

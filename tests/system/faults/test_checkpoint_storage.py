@@ -1,15 +1,14 @@
 """Checkpoint storage that hangs stops neither the training nor the checks of it."""
 
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from recovery.journal.incident_records import IncidentOpened
-from tests.support.eventually import DEADLINE_S, eventually
+from tests.support import forked_cli
+from tests.support.eventually import eventually
 from tests.support.faults.checkpoint_disk import checkpoint_disk
 from tests.support.faults.process import keep_stopped
 from tests.system.faults.harness import Job, kill
@@ -19,8 +18,7 @@ Make = Callable[..., Job]
 
 
 def ask(job: Job, *words: str) -> str:
-    command = [sys.executable, "-m", "rankmend.cli", *words, f"--state-dir={job.state}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    done = forked_cli.run(*words, f"--state-dir={job.state}")
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,8 @@ from recovery.journal.attempt_records import StartWaits
 from recovery.journal.incident_records import PlanWaits, WaitCause
 from recovery.journal.job_records import OutcomeKind, PersonActed
 from recovery.messages.outside import PersonAct
-from tests.support.eventually import DEADLINE_S, eventually
+from tests.support import forked_cli
+from tests.support.eventually import eventually
 from tests.system.faults.harness import Job
 
 pytestmark = pytest.mark.process
@@ -46,14 +45,12 @@ def job(tmp_path: Path) -> Iterator[Job]:
 
 def ask(job: Job, *words: str) -> tuple[int, str, str]:
     """Run a command as its user would in another terminal; return its code, output and errors."""
-    told = subprocess.run(
-        [sys.executable, "-m", "rankmend.cli", *words, f"--state-dir={job.state}"],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=DEADLINE_S,
-        env={name: text for name, text in os.environ.items() if name != "RANKMEND_CONTROLLER"},
+    told = forked_cli.run(
+        *words,
+        f"--state-dir={job.state}",
+        environment={
+            name: text for name, text in os.environ.items() if name != "RANKMEND_CONTROLLER"
+        },
     )
     return told.returncode, told.stdout, told.stderr
 

@@ -2,15 +2,14 @@
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from recovery.journal.incident_records import PlanWaits, TryFailed, WaitCause, WaitsFor
-from tests.support.eventually import DEADLINE_S, eventually
+from tests.support import forked_cli
+from tests.support.eventually import eventually
 from tests.support.faults.mounts import tmpfs
 from tests.support.faults.storage import fill
 from tests.system.faults.harness import Job, kill
@@ -19,11 +18,8 @@ pytestmark = pytest.mark.process
 
 
 def ask(job: Job, *words: str) -> str:
-    command = [sys.executable, "-m", "rankmend.cli", *words, f"--state-dir={job.state}"]
     environment = {**os.environ, "COLUMNS": "1000"}
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=DEADLINE_S, check=False, env=environment
-    )
+    done = forked_cli.run(*words, f"--state-dir={job.state}", environment=environment)
     return done.stdout + done.stderr
 
 

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ import pytest
 
 from rankmend.unsaved import Unsaved
 from recovery.journal.attempt_records import SavesMissing
+from tests.support import forked_cli
 from tests.support.agent import running_agent
 from tests.support.eventually import eventually
 from tests.system.faults.harness import JOBS, Job
@@ -30,11 +29,9 @@ def job(tmp_path: Path) -> Iterator[Job]:
 
 
 def status(job: Job, *options: str) -> str:
-    command = (sys.executable, "-m", "rankmend.cli", "status", f"--state-dir={job.state}", *options)
     environment = {**os.environ, "COLUMNS": "400"}
-    return subprocess.run(
-        command, capture_output=True, text=True, check=True, env=environment
-    ).stdout
+    words = ("status", f"--state-dir={job.state}", *options)
+    return forked_cli.run(*words, environment=environment, check=True).stdout
 
 
 def shown(job: Job) -> dict[str, Any] | None:

@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +14,8 @@ from recovery.journal.job_folder import list_folders
 from recovery.journal.job_records import JobEnded
 from recovery.journal.node_records import LaunchersEnded, NodesOff
 from recovery.report.overview import read_entries
-from tests.support.eventually import DEADLINE_S, eventually
+from tests.support import forked_cli
+from tests.support.eventually import eventually
 from tests.support.faults.clock import WHY_NOT as WHY_NOT_CLOCK
 from tests.support.faults.clock import FakeClock
 from tests.support.hosts import Fleet, why_not
@@ -169,11 +169,7 @@ def test_a_person_speaks_to_a_job_whose_launcher_hosts_its_controller(
     nodes.wait_step(20)
 
     def ask(*arguments: str) -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, "-m", "rankmend.cli", *arguments]
-        named = f"--job-folder={nodes.checkpoints}"
-        return subprocess.run(
-            [*argv, named], capture_output=True, text=True, timeout=DEADLINE_S, check=False
-        )
+        return forked_cli.run(*arguments, f"--job-folder={nodes.checkpoints}")
 
     shown = ask("status", nodes.name, "--json")
     restarted = ask("restart", nodes.name, "--yes", "--reason=new data")

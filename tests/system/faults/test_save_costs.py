@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ from typing import Any
 import pytest
 
 from recovery.journal.attempt_records import CheckpointSeen, StallSource
+from tests.support import forked_cli
 from tests.support.agent import running_agent
 from tests.support.eventually import eventually
 from tests.system.faults.harness import JOBS, Job, kill
@@ -29,11 +28,9 @@ def job(tmp_path: Path) -> Iterator[Job]:
 
 
 def status(job: Job, *options: str) -> str:
-    command = (sys.executable, "-m", "rankmend.cli", "status", f"--state-dir={job.state}", *options)
     environment = {**os.environ, "COLUMNS": "400"}
-    return subprocess.run(
-        command, capture_output=True, text=True, check=True, env=environment
-    ).stdout
+    words = ("status", f"--state-dir={job.state}", *options)
+    return forked_cli.run(*words, environment=environment, check=True).stdout
 
 
 def shown(job: Job) -> dict[str, Any] | None:

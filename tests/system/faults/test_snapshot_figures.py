@@ -3,13 +3,12 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from tests.support import forked_cli
 from tests.support.agent import running_agent
 from tests.support.eventually import eventually
 from tests.system.faults.harness import Job, kill
@@ -23,8 +22,7 @@ PART_BYTES = 1_000_000  # at least
 
 def command(*arguments: str) -> str:
     environment = {**os.environ, "COLUMNS": "400"}
-    words = (sys.executable, "-m", "rankmend.cli", *arguments)
-    return subprocess.run(words, capture_output=True, text=True, check=True, env=environment).stdout
+    return forked_cli.run(*arguments, environment=environment, check=True).stdout
 
 
 def shown(job: Job) -> dict[str, Any] | None:

@@ -5,8 +5,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +13,8 @@ import pytest
 from recovery.journal.attempt_records import Choice
 from recovery.journal.snapshot_records import ReplicasDiffer
 from recovery.launcher.processes.process_tree import find_marked
-from tests.support.eventually import DEADLINE_S, eventually
+from tests.support import forked_cli
+from tests.support.eventually import eventually
 from tests.system.faults.conftest import run_undisturbed
 from tests.system.faults.harness import Job, assert_recovered, kill
 
@@ -98,8 +97,7 @@ def test_snapshot_that_can_not_be_restored_gives_way_to_the_one_before(
 
 def step_in_memory(job: Job) -> int | None:
     """Return the newest step of which the launcher has read a snapshot of each rank."""
-    command = [sys.executable, "-m", "rankmend.cli", "status", f"--state-dir={job.state}", "--json"]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=True)
+    told = forked_cli.run("status", f"--state-dir={job.state}", "--json", check=True)
     (one,) = json.loads(told.stdout)["jobs"]
     return (one["snapshots"] or {}).get("step")
 

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
@@ -14,6 +12,7 @@ from recovery.journal.incident_records import IncidentOpened
 from recovery.journal.job_folder import list_folders
 from recovery.journal.snapshot_records import ReplicasDiffer, ReplicasKnown
 from recovery.report.overview import read_entries
+from tests.support import forked_cli
 from tests.support.eventually import eventually
 from tests.system.faults.nodes import Nodes
 
@@ -66,9 +65,7 @@ def test_rank_and_launcher_of_a_node_die_and_both_nodes_go_on_from_memory(
 
 def snapshots(nodes: Nodes) -> dict[str, int]:
     """Return what the controller says of the job's snapshots; nothing before it has started."""
-    command = [sys.executable, "-m", "rankmend.cli", "status", "--json"]
-    command += [f"--job-folder={nodes.checkpoints}"]
-    told = subprocess.run(command, capture_output=True, check=False)
+    told = forked_cli.run("status", "--json", f"--job-folder={nodes.checkpoints}")
     if told.returncode:
         return {}
     (job,) = json.loads(told.stdout)["jobs"]

@@ -2,8 +2,6 @@
 
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 import pytest
 
 from recovery.journal.attempt_records import Milestone, SavesStalled
+from tests.support import forked_cli
 from tests.support.eventually import eventually
 from tests.system.faults.harness import JOBS, Job, kill, kill_launcher
 
@@ -26,8 +25,7 @@ def job(tmp_path: Path) -> Iterator[Job]:
 
 
 def report(job: Job) -> dict[str, Any]:
-    command = (sys.executable, "-m", "rankmend.cli", "report", f"--state-dir={job.state}", "--json")
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = forked_cli.run("report", f"--state-dir={job.state}", "--json", check=True)
     (one,) = json.loads(done.stdout)["jobs"]
     return one
 

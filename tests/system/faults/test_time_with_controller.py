@@ -1,8 +1,7 @@
 """Where the time of a job went that a controller of its own process looks after, which is stopped and killed meanwhile."""
 
 import json
-import subprocess
-import sys
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,6 +12,7 @@ import pytest
 
 from rankmend.clock import read_boot_id
 from recovery.journal.incident_records import IncidentOpened
+from tests.support import forked_cli
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.faults.process import stop
 from tests.system.faults.harness import JOBS, Job, kill
@@ -27,7 +27,7 @@ class Controller:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.port = 0
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: forked_cli.ForkedProcess | None = None
 
     @property
     def state(self) -> Path:
@@ -38,11 +38,11 @@ class Controller:
         config.write_text(f'listen = "127.0.0.1:{self.port}"\nstate_dir = "{self.state}"\n')
         began = log.stat().st_size if log.exists() else 0
         with log.open("ab") as out:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "rankmend.cli", "controller", "run", f"--config={config}"],
-                stdin=subprocess.DEVNULL,
+            self.process = forked_cli.start(
+                ["controller", "run", f"--config={config}"],
+                cwd=Path.cwd(),
+                environment=os.environ,
                 stdout=out,
-                stderr=out,
             )
 
         def port() -> int | None:
@@ -92,8 +92,8 @@ def job(tmp_path: Path, controller: Controller) -> Iterator[Job]:
 
 
 def report(job: Job) -> dict[str, Any]:
-    command = (sys.executable, "-m", "rankmend.cli", "report", f"--state-dir={job.state}", "--json")
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    words = ("report", f"--state-dir={job.state}", "--json")
+    done = forked_cli.run(*words, check=True)
     (one,) = json.loads(done.stdout)["jobs"]
     return one
 
