@@ -30,6 +30,7 @@ DESCRIPTORS_LEFT_MAX = 8  # what a module begins for the whole session: event lo
 
 
 _GUARD = UnitGuard()
+_WHOLE_JOBS = Path("tests", "system")
 _CHOSEN = re.compile(r"\bmark\.(real_fault|component)\b")
 
 
@@ -145,11 +146,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _leave_out(config, items, lambda item: is_chosen(item) != (chosen == "only"))
     if not hasattr(config, "workerinput"):
         return
-    # No worker may begin a long test when the others are done: those with a limit of their own, then beds.
+    # No worker may begin a long test when the others are done: those with a limit of their own, then whole jobs and beds.
     weights: Counter[Path] = Counter()
     for item in items:
         limit = item.get_closest_marker("timeout")
-        weights[item.path] += int(limit.args[0]) if limit and limit.args else 10
+        is_long = tier_of(item.path) is Tier.SITE or item.path.is_relative_to(ROOT / _WHOLE_JOBS)
+        weights[item.path] += int(limit.args[0]) if limit and limit.args else 60 if is_long else 10
     items.sort(key=lambda item: -weights[item.path])
 
 
