@@ -254,8 +254,13 @@ def in_image(image: Path, line: str) -> "subprocess.CompletedProcess[str]":
     cache = Path("/root/.cache/pip")  # a second run downloads nothing
     if cache.is_dir():
         words += ["--bind", str(cache), "/tmp/cache"]
-    path = "/usr/sbin:/usr/bin:/sbin:/bin"
-    return run(*words, "sh", "-c", line, PATH=path, HOME="/tmp", PIP_CACHE_DIR="/tmp/cache")
+    variables = {
+        "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+        "HOME": "/tmp",
+        "PIP_CACHE_DIR": "/tmp/cache",
+        "PIP_NO_COMPILE": "0",  # false is what turns this option on: https://pip.pypa.io/en/stable/topics/configuration/
+    }
+    return run(*words, "sh", "-c", line, **variables)
 
 
 @pytest.mark.timeout(1800)  # it installs fifty packages
