@@ -4,9 +4,9 @@ import contextlib
 import os
 import select
 import signal
-import subprocess
 import threading
 from pathlib import Path
+from typing import Protocol
 
 from tests.support.eventually import eventually
 from tests.support.faults.fault import Fault
@@ -14,12 +14,19 @@ from tests.support.faults.fault import Fault
 _AGAIN_MS = 20
 
 
-def kill(process: int | subprocess.Popen[bytes], number: int = signal.SIGKILL) -> None:
+class Started(Protocol):
+    """A process as `subprocess` or `tests.support.forked_cli` has started it."""
+
+    @property
+    def pid(self) -> int: ...
+
+
+def kill(process: int | Started, number: int = signal.SIGKILL) -> None:
     """Send a signal that is never taken back to a process that is there."""
     os.kill(_pid(process), number)
 
 
-def stop(process: int | subprocess.Popen[bytes] | subprocess.Popen[str]) -> Fault:
+def stop(process: int | Started) -> Fault:
     """Have a process stand still (state T) until the end."""
     pid = _pid(process)
     pidfd = os.pidfd_open(pid)  # the pid may be another process's by then
@@ -55,7 +62,7 @@ def keep_stopped(pid: int) -> None:
     threading.Thread(target=stop_again, daemon=True).start()
 
 
-def freeze(process: int | subprocess.Popen[bytes] | subprocess.Popen[str]) -> Fault:
+def freeze(process: int | Started) -> Fault:
     """Have a process stand still in a frozen cgroup, as `docker pause` does, until the end.
 
     Raises OSError where this user may not make a cgroup of version 2.
@@ -99,5 +106,5 @@ def _cgroup_of(pid: int) -> Path:
     return root / own.removeprefix("0::/")
 
 
-def _pid(process: int | subprocess.Popen[bytes] | subprocess.Popen[str]) -> int:
+def _pid(process: int | Started) -> int:
     return process if isinstance(process, int) else process.pid
