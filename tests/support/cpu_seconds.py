@@ -17,6 +17,7 @@ from typing import Any, Final
 import pytest
 
 _CGROUPS: Final = Path("/sys/fs/cgroup")
+_NAME: Final = "rankmend-tests"
 _MOUNTS: Final = (_CGROUPS / "unified", _CGROUPS)  # version 2, beside version 1 or alone
 
 
@@ -38,6 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if is_worker or not config.getoption("numprocesses", default=None):
         config.pluginmanager.register(CpuOfTests())
     if not is_worker:
+        _remove_old_cgroups()
         config.pluginmanager.register(CpuTable(rows_max))
 
 
@@ -70,7 +72,7 @@ def _own_cgroup() -> Path | None:
     try:
         lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
         within = next(line[3:] for line in lines if line.startswith("0::"))
-        cgroup = mount / within.lstrip("/") / f"rankmend-tests-{os.getpid()}"
+        cgroup = mount / within.lstrip("/") / f"{_NAME}-{os.getpid()}"
         cgroup.mkdir()
         (cgroup / "cgroup.procs").write_text("0", encoding="ascii")
     except (OSError, StopIteration):
@@ -99,6 +101,14 @@ class CpuOfTests:
         report.cpu_is_whole = self._meter.is_whole  # type: ignore[attr-defined]
         self._before_s = now_s
         return report
+
+
+def _remove_old_cgroups() -> None:
+    """Remove those of earlier runs: what a worker has started may outlive it by a moment."""
+    for mount in _MOUNTS:
+        for cgroup in mount.glob(f"**/{_NAME}-*") if (mount / "cgroup.procs").exists() else ():
+            with contextlib.suppress(OSError):  # it is in use
+                cgroup.rmdir()
 
 
 @dataclass(slots=True)
