@@ -86,7 +86,7 @@ _SINCE_BOOT: Final = re.compile(  # with dmesg -d also the time since the line b
 _INNER: Final = re.compile(r" ?\[ {0,9}\d{1,12}\.\d{1,9}\]")
 _CALLER: Final = re.compile(r" ?\[ {0,9}[TC]\d{1,10}\]")
 _DELTA: Final = re.compile(  # dmesg -e and -H: since the line before, or the minute
-    r"\[(?: {0,9}\+ {0,9}\d{1,9}\.\d{1,9}|[A-Z][a-z]{2} ?\d{1,2} \d{2}:\d{2})\]"
+    r"\[(?: {0,9}\+ {0,9}\d{1,9}\.\d{1,9}|[A-Z][a-z]{2} ?\d{1,2} \d{2}:\d{2}(?::\d{2})?)\]"
 )
 _CTIME: Final = re.compile(  # dmesg -T
     r"\[\w{3} " + _MONTH + r" {1,2}(\d{1,2}) " + _CLOCK + r" (\d{4})\]"
@@ -101,10 +101,17 @@ _FULL: Final = re.compile(  # journalctl -o short-full
     r"\w{3} (\d{4})-(\d{2})-(\d{2}) " + _CLOCK + r" (?:[A-Z]{2,5}|[+-]\d{2,4})(?= )"
 )
 _UNIX: Final = re.compile(r"(\d{9,10}\.\d{1,9})(?= )")  # journalctl -o short-unix
-_TAG: Final = re.compile(  # BusyBox has facility and level before the tag
-    r" ?([\w.:%-]{0,254}[\w.%-] )?(?:(?:"
+_TAG: Final = re.compile(  # BusyBox has facility and level before the tag, SONiC the level
+    r" ?([\w.:%-]{0,254}[\w.%-] )?(?:(?:(?:"
     + "|".join(_FACILITIES)
-    + r")\.\w{3,7} )?([\w./()@-]{1,128}?)(\[\d{1,10}\])?: ?"
+    + r")\.\w{3,7}|EMERG|ALERT|CRIT|ERR|WARNING|NOTICE|INFO|DEBUG) )?"
+    r"([\w./()@-]{1,128}?)(\[\d{1,10}\])?: ?"
+)
+_BARE_TAG: Final = re.compile(r"(?:[\w.%-]{1,64} )?kernel: ")  # of a report that left out the times
+_TALOS: Final = re.compile(  # talosctl dmesg, with the node's address where it asked several
+    r"(?:[\w.:-]{1,64}: )?("
+    + "|".join(_FACILITIES)
+    + r"): {1,9}(emerg|alert|crit|err|warn|notice|info|debug)[a-z]{0,5}: \[([^\]]{20,40})\]: "
 )
 _CRI: Final = re.compile(r" std(?:out|err) [FP] ")  # a container's log on its node
 _FABRIC: Final = re.compile(  # fabricmanager.log: [Jul 23 2024 07:53:55] [ERROR] [tid 841]
@@ -178,9 +185,13 @@ def parse_line(line: str) -> Record:  # noqa: PLR0912 - one branch for each part
     elif (match := _DECODED.match(line)) and match[1] in _FACILITIES and match[2] in _LEVELS:
         place = match.end()
         level, facility = _LEVELS.index(match[2]), _FACILITIES.index(match[1])
+    elif ": [" in line and (match := _TALOS.match(line)):
+        return _talos_record(line, match)
     stamped = _stamp_at(line, place)
     if stamped is None:
-        if facility is None and (match := _PROGRAM.match(line, place)):
+        if facility is None and (match := _BARE_TAG.match(line, place)):
+            place, facility = match.end(), KERN
+        elif facility is None and (match := _PROGRAM.match(line, place)):
             facility = _facility_of(match[1], None)
         elif facility is None and _QUOTED.match(line, place):
             facility = USER
@@ -212,6 +223,18 @@ def parse_line(line: str) -> Record:  # noqa: PLR0912 - one branch for each part
         facility=facility,
         source=source,
         has_year=not (is_yearless and at_s is not None),
+    )
+
+
+def _talos_record(line: str, match: re.Match[str]) -> Record:
+    """Return a line as Talos shows /dev/kmsg: facility and level in words, then a date."""
+    stamped = _stamp_at(f"{match[3]} ", 0)
+    return Record(
+        line[match.end() :][:TEXT_CHARS_MAX],
+        at_s=None if stamped is None else stamped[1],
+        stamp=match[3],
+        level=_LEVELS.index(match[2]),
+        facility=_FACILITIES.index(match[1]),
     )
 
 

@@ -20,6 +20,7 @@ from detectors.kernel.event_policy import (
 )
 from detectors.kernel.log_cases import SEVERITY_ORDER, KernelFinding, LogCase, cases_of
 from detectors.kernel.nvlink4 import ECC_MAX, IN_WORDS, NvlinkError, read_nvlink_error
+from detectors.kernel.nvlink5 import XIDS as NVLINK5_XIDS
 
 # A row is remapped, a context removed and a verdict changed in the handler of the first error, but
 # a program that hangs is removed when somebody kills it: NCCL's watchdog does after 600 s.
@@ -50,8 +51,10 @@ _LINK_UPS: Final = {
 }
 # Lines that name no address, and the XIDs of the GPU that they are about.
 _GSP_XIDS: Final = frozenset({8, 62, 79, 109, 119, 120, 143, 154})
+_RESET_XIDS: Final = _GSP_XIDS | {46, 48, 64, 74, 95, 110, 140, *NVLINK5_XIDS}
 _WITHOUT_ADDRESS: Final = {
     EventKind.GPU_LOST: frozenset({79}),
+    EventKind.GPU_NEEDS_RESET: _RESET_XIDS,
     EventKind.GSP: _GSP_XIDS,
     EventKind.GSP_HEARTBEAT: _GSP_XIDS,
 }
@@ -79,7 +82,10 @@ def judge_xids(
 ) -> tuple[KernelFinding, ...]:
     """Return the findings about GPUs and NVSwitches only."""
     mine = frozenset(
-        {EventKind.XID, EventKind.SXID, EventKind.GPU_LOST, EventKind.GSP, EventKind.GSP_HEARTBEAT}
+        {
+            *(EventKind.XID, EventKind.SXID, EventKind.GPU_LOST, EventKind.GPU_NEEDS_RESET),
+            *(EventKind.GSP, EventKind.GSP_HEARTBEAT),
+        }
     )
     return judge((group for group in groups if group.kind in mine), policy, now_s)
 
@@ -213,6 +219,11 @@ def _by_others(case: LogCase, beside: Sequence[LogCase], cases: Sequence[LogCase
         if near:
             reason = f"reported as XID {_text({code for code, _device in near})}: see that finding"
             return _with(case, Severity.INFO, Action.NONE, reason)
+        if any(
+            other.finding.kind is finding.kind and other.finding.device and _is_near(case, other)
+            for other in cases
+        ):
+            return _with(case, Severity.INFO, Action.NONE, "see the same finding with an address")
     if finding.kind is EventKind.GPU_LOST and 79 in codes:
         return _with(case, Severity.INFO, Action.NONE, "reported as XID 79: see that finding")
     if finding.kind is EventKind.GSP and codes & {119, 120}:

@@ -111,6 +111,18 @@ GPU_RULES: Final[tuple[Rule, ...]] = (
         "open-gpu-kernel-modules: os-pci.c, osinit.c; nv.c prints it as four lines of one message",
     ),
     rule("fallen off the bus", r"NVRM: .{0,200}fallen off the bus", _K.GPU_LOST, "the same"),
+    *(
+        rule(
+            status,
+            r"NVRM:? (?:GPU\d{1,3} )?nv(?:Assert|Check)\w{1,24}: .{0,200}?\[" + status + r"\]",
+            kind,
+            "open-gpu-kernel-modules: nvstatuscodes.h, printed by each call that fails with it: #688, sichek#51",
+        )
+        for status, kind in (
+            ("NV_ERR_GPU_IS_LOST", _K.GPU_LOST),
+            ("NV_ERR_RESET_REQUIRED", _K.GPU_NEEDS_RESET),
+        )
+    ),
     rule(
         "RmInitAdapter",
         r"NVRM: (?:GPU (?P<pci>" + PCI + r"): )?RmInitAdapter failed",

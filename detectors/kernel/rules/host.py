@@ -15,15 +15,23 @@ def _refine_iommu(event: KernelEvent, match: re.Match[str]) -> KernelEvent:
     return replace(event, device=pci_bus_id(source)) if source else event
 
 
-_MCE_UNCORRECTED: Final = 1 << 61  # MCI_STATUS_UC, arch/x86/include/asm/mce.h
+# MCI_STATUS_UC, _EN and _PCC, arch/x86/include/asm/mce.h
+_MCE_UNCORRECTED, _MCE_ENABLED, _MCE_CORRUPT = 1 << 61, 1 << 60, 1 << 57
 
 
 def _refine_mce(event: KernelEvent, match: re.Match[str]) -> KernelEvent:
-    """Return a machine check's event: what a poll has found corrected is printed alike."""
-    status = match["status"]
-    if status is None or int(status, 16) & _MCE_UNCORRECTED:
+    """Return a machine check's event: what a poll has found is printed as an exception is.
+
+    A kernel does not go on with a corrupt context. Without an exception, and not enabled, that error is from before the boot.
+    """
+    if match["status"] is None:
         return event
-    return replace(event, kind=EventKind.MACHINE_CHECK_CORRECTED)
+    status = int(match["status"], 16)
+    if not status & _MCE_UNCORRECTED:
+        return replace(event, kind=EventKind.MACHINE_CHECK_CORRECTED)
+    if not match["exception"] and status & _MCE_CORRUPT and not status & _MCE_ENABLED:
+        return replace(event, kind=EventKind.MACHINE_CHECK_OLD)
+    return event
 
 
 HOST_RULES: Final[tuple[Rule, ...]] = (
@@ -233,7 +241,7 @@ HOST_RULES: Final[tuple[Rule, ...]] = (
     ),
     rule(
         "Machine Check",
-        r"\[Hardware Error\]: CPU (?P<cpu>\d{1,5}): Machine Check(?: Exception)?: "
+        r"\[Hardware Error\]: CPU (?P<cpu>\d{1,5}): Machine Check(?P<exception> Exception)?: "
         r"[0-9a-f]{1,16} Bank (?P<sub_code>\d{1,3})(?:: (?P<status>[0-9a-f]{1,16})\b)?",
         _K.MACHINE_CHECK,
         "arch/x86/kernel/cpu/mce/core.c, print_mce",

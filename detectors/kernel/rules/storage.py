@@ -1,8 +1,10 @@
 """Messages of disks, their controllers, file systems and file servers."""
 
+import re
+from dataclasses import replace
 from typing import Final
 
-from detectors.kernel.event import PCI, EventKind, Rule, rule
+from detectors.kernel.event import PCI, EventKind, KernelEvent, Rule, rule
 
 _K = EventKind
 
@@ -19,6 +21,14 @@ _BTRFS_REFUSALS: Final = (
     r"|failed to read (?:the system array|chunk tree): -2\b"
 )
 
+_VOLUME: Final = re.compile(r"(?:nbd|rbd|loop|zram)\d")
+
+
+def _refine_volume(event: KernelEvent, _match: re.Match[str]) -> KernelEvent:
+    """Return a file system's event, of another kind where it is on a program's volume or image."""
+    is_volume = _VOLUME.match(event.device) is not None
+    return replace(event, kind=EventKind.FS_VOLUME) if is_volume else event
+
 
 STORAGE_RULES: Final[tuple[Rule, ...]] = (
     # --- disks and file systems
@@ -27,12 +37,14 @@ STORAGE_RULES: Final[tuple[Rule, ...]] = (
         r"EXT\d-fs \((?P<disk>[\w.-]{1,64})\): Remounting filesystem read-only",
         _K.FS_READ_ONLY,
         "fs/ext4/super.c",
+        refine=_refine_volume,
     ),
     rule(
         "forced readonly",
         r"BTRFS info \(device (?P<disk>[\w.-]{1,64})[^)]{0,64}\): forced readonly",
         _K.FS_READ_ONLY,
         "fs/btrfs/messages.c",
+        refine=_refine_volume,
     ),
     rule(
         "EXT",
@@ -40,6 +52,7 @@ STORAGE_RULES: Final[tuple[Rule, ...]] = (
         _K.FS_ERROR,
         "fs/ext4/super.c, __ext4_error, __ext4_std_error",
         needles=("-fs error",),
+        refine=_refine_volume,
     ),
     rule(
         "EXT",
@@ -52,10 +65,12 @@ STORAGE_RULES: Final[tuple[Rule, ...]] = (
     rule(
         "XFS (",
         r"XFS \((?P<disk>[\w.-]{1,64})\): (?!User initiated).{0,200}?(?P<sub_code>[Cc]orruption"
+        r"|xfs_log_force: error -5"
         r"|CRC error|[Mm]etadata I/O [Ee]rror|[Ll]og I/O [Ee]rror|xfs_(?:do_)?force_shutdown"
         r"|[Ss]hutting down|has been shut down|[Ii]nternal error)",
         _K.FS_ERROR,
         "fs/xfs/xfs_error.c, xfs_fsops.c, xfs_buf.c",
+        refine=_refine_volume,
     ),
     rule(
         "BTRFS",
@@ -71,6 +86,7 @@ STORAGE_RULES: Final[tuple[Rule, ...]] = (
         r"(?!: (?:" + _BTRFS_REFUSALS + "))",
         _K.FS_ERROR,
         "fs/btrfs/messages.c",
+        refine=_refine_volume,
     ),
     rule(
         "EXT",
@@ -78,6 +94,7 @@ STORAGE_RULES: Final[tuple[Rule, ...]] = (
         _K.FS_ERROR,
         "fs/ext4/super.c, ext4_commit_super",
         needles=("I/O error while writing superblock",),
+        refine=_refine_volume,
     ),
     rule(
         "updating journal superblock",
@@ -85,6 +102,7 @@ STORAGE_RULES: Final[tuple[Rule, ...]] = (
         r"(?P<disk>[\w.-]{1,64}?)(?:-\d+)?\.",
         _K.FS_ERROR,
         "fs/jbd2/journal.c",
+        refine=_refine_volume,
     ),
     rule(
         "has encountered an uncorrectable I/O failure",
@@ -99,6 +117,7 @@ STORAGE_RULES: Final[tuple[Rule, ...]] = (
         _K.FS_ERROR,
         "fs/jbd2/journal.c",
         sub_code="journal aborted",
+        refine=_refine_volume,
     ),
     rule(
         ": server ",
@@ -214,6 +233,19 @@ STORAGE_RULES: Final[tuple[Rule, ...]] = (
         r"(?:Communicating with .{1,80}?, )?operation (?P<sub_code>\w{1,32}) .{0,90}?failed",
         _K.FS_REMOTE,
         "lustre/ptlrpc/client.c, ptlrpc_check_status; without '11-0: ' since 2.16",
+    ),
+    rule(
+        "Lustre",
+        r"LustreError: .{0,16}(?P<device>MGC[\w.@-]{1,48}): Conf\w{1,12} from log .{1,64}? "
+        r"(?P<sub_code>failed from MGS)",
+        _K.FS_REMOTE,
+        "lustre/mgc/mgc_request.c, lustre_process_log: no mount without the server's log of settings",
+    ),
+    rule(
+        "Lustre",
+        r"LustreError: .{0,120}?(?P<sub_code>Unable to mount) ",
+        _K.FS_REMOTE,
+        "lustre/llite/super25.c, lustre_fill_super",
     ),
     rule(
         "starting up LNI",
