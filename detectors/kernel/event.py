@@ -23,6 +23,7 @@ class EventKind(Enum):
     FABRIC_DOWN = "fabric_down"
     FABRIC_MULTICAST = "fabric_multicast"
     GPU_INIT = "gpu_init"
+    GPU_FIRMWARE = "gpu_firmware"
     DRIVER_MISMATCH = "driver_mismatch"
     GPU_HUNG = "gpu_hung"
     GPU_PAGE_FAULT = "gpu_page_fault"
@@ -68,6 +69,7 @@ class EventKind(Enum):
     FS_ERROR = "fs_error"
     FS_READ_ONLY = "fs_read_only"
     FS_REMOTE = "fs_remote"
+    FS_MONITOR = "fs_monitor"
     FS_VOLUME = "fs_volume"
     PATH_LOST = "path_lost"
     NO_PATH = "no_path"
@@ -94,6 +96,7 @@ class ManyEvents(Enum):
     MEMORY_CORRECTED = "memory_corrected_many"
     MACHINE_CHECK_CORRECTED = "machine_check_corrected_many"
     NIC_FAILING = "nic_failing"
+    FS_MONITOR = "fs_monitor_many"
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,7 +132,9 @@ class KernelLogState:
 
     def note_kind(self, record: Record) -> None:
         """Learn which program's log this is, which its first records show."""
-        if self.kind is None and record.is_dated and record.source is not LogWriter.CONTAINER:
+        if self.kind is not None or record.source is LogWriter.CONTAINER:
+            return
+        if record.has_form:
             self.kind = record.source
 
     def skip(self, records: int) -> None:

@@ -53,6 +53,13 @@ class Record:
         return self.at_s is not None or bool(self.stamp) or self.facility is not None
 
     @property
+    def has_form(self) -> bool:
+        """Return whether the log's own prefix was read; a program that was guessed from a bare line is none."""
+        return self.is_dated and not (
+            self.facility == USER and self.at_s is None and not self.stamp and self.level is None
+        )
+
+    @property
     def is_from_user(self) -> bool:
         """Return whether a process wrote it, not the kernel; False if the log can't say."""
         return self.facility is not None and self.facility != KERN

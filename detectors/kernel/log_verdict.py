@@ -32,6 +32,7 @@ PLACES_MAX: Final = 2  # a faulty program fails on most of the 60 to 72 TPCs at 
 CORRECTED_PER_DAY_MAX: Final = 100  # awslabs hyperpod-node-debugger: fewer is normal
 _DAY_S: Final = 86_400.0
 CORRECTED_PER_MINUTE_MAX: Final = 60  # PCIe errors; docs/operate/findings.md, pcie_corrected
+MONITORS_PER_MINUTE_MAX: Final = 5  # Ceph's, lost; own choice, detectors/data/kernel_log.csv
 BURSTS_FAILING: Final = 3  # bursts of a network card; own choice, docs/reference/kernel-log.md
 _MEMORY: Final = frozenset({48, 94, 95})  # an uncorrectable error; 63 and 64 tell of its row
 _REMAPPED: Final = frozenset({63, 64})
@@ -54,6 +55,7 @@ _GSP_XIDS: Final = frozenset({8, 62, 79, 109, 119, 120, 143, 154})
 _RESET_XIDS: Final = _GSP_XIDS | {46, 48, 64, 74, 95, 110, 140, *NVLINK5_XIDS}
 _WITHOUT_ADDRESS: Final = {
     EventKind.GPU_LOST: frozenset({79}),
+    EventKind.GPU_INIT: frozenset({143}),
     EventKind.GPU_NEEDS_RESET: _RESET_XIDS,
     EventKind.GSP: _GSP_XIDS,
     EventKind.GSP_HEARTBEAT: _GSP_XIDS,
@@ -253,6 +255,9 @@ def _by_many(case: LogCase, policy: PolicyTable, now_s: float) -> LogCase:
     if finding.kind is EventKind.PCIE_CORRECTED and _per_minute(case) > CORRECTED_PER_MINUTE_MAX:
         reason = f"{_per_minute(case):.0f} a minute; {CORRECTED_PER_MINUTE_MAX} is the limit"
         return _as_many(case, ManyEvents.PCIE_CORRECTED, policy, reason)
+    if finding.kind is EventKind.FS_MONITOR and _per_minute(case) > MONITORS_PER_MINUTE_MAX:
+        reason = f"{_per_minute(case):.0f} a minute; {MONITORS_PER_MINUTE_MAX} is the limit"
+        return _as_many(case, ManyEvents.FS_MONITOR, policy, reason)
     if finding.kind in _NIC_STUMBLES and _bursts(case, now_s) >= BURSTS_FAILING:
         reason = f"{_bursts(case, now_s)} times in 24 h: the driver's resets did not help"
         return _as_many(case, ManyEvents.NIC_FAILING, policy, reason)

@@ -25,6 +25,48 @@ FORMS = [
         )
     ),
     (
+        "NVRM: GPU0 nvCheckOkFailedNoLog: Check failed: Reset required [NV_ERR_RESET_REQUIRED] (0x00000062) returned "
+        "from _gpushareddataSendDataPollRpc(pGpu, polledDataMask) @ gpu_user_shared_data.c:151",
+        (EventKind.GPU_NEEDS_RESET, None, "", "", None, ""),
+    ),
+    (
+        "NVRM: nvAssertOkFailedNoLog: Assertion failed: GPU lost from the bus [NV_ERR_GPU_IS_LOST] (0x0000000F) returned "
+        "from rmStatus @ kernel_ce_gv100.c:106",
+        (EventKind.GPU_LOST, None, "", "", None, ""),
+    ),
+    (
+        "NVRM: GPU3 kfspSendBootCommands_GB100: FSP boot cmds failed. RM cannot boot.",
+        (EventKind.GPU_INIT, None, "kfspSendBootCommands", "", None, ""),
+    ),
+    (
+        "amdgpu 0000:c7:00.0: amdgpu: PSP create ring failed!",
+        (EventKind.GPU_INIT, None, "PSP create ring failed", "0000:c7:00.0", None, ""),
+    ),
+    (
+        "amdgpu 0000:85:00.0: amdgpu: failed to load ucode VCN1(0x38) ",
+        (EventKind.GPU_FIRMWARE, None, "VCN1", "0000:85:00.0", None, ""),
+    ),
+    (
+        "libceph (fb30d64e-7a8c-46d3-bbd7-77a3b1f080d1 e857): mon2 (1)10.0.0.247:6789 session lost, hunting for new mon",
+        (EventKind.FS_MONITOR, None, "", "mon2", None, ""),
+    ),
+    (
+        "EXT4-fs error (device rbd0) in ext4_reserve_inode_write:5795: Journal has aborted",
+        (EventKind.FS_VOLUME, None, "ext4_reserve_inode_write", "rbd0", None, ""),
+    ),
+    (
+        "EXT4-fs (loop7): Remounting filesystem read-only",
+        (EventKind.FS_VOLUME, None, "", "loop7", None, ""),
+    ),
+    (
+        "md/raid:md3: raid level 5 active with 3 out of 4 devices, algorithm 2",
+        (EventKind.RAID_DEGRADED, None, "member missing", "md3", None, ""),
+    ),
+    (
+        "LustreError: 15c-8: MGC10.1.1.1@o2ib: Configuration from log fs-client failed from MGS -5. Communication error",
+        (EventKind.FS_REMOTE, None, "failed from MGS", "MGC10.1.1.1@o2ib", None, ""),
+    ),
+    (
         "habanalabs hl3: Device heartbeat failed! PCI link is down",
         (EventKind.GPU_LOST, None, "", "hl3", None, ""),
     ),
@@ -383,6 +425,14 @@ FORMS = [
     (
         "mce: [Hardware Error]: CPU 3: Machine Check: 0 Bank 7: 8c00004000010092",
         (EventKind.MACHINE_CHECK_CORRECTED, None, "7", "", None, ""),  # bit 61 is not set
+    ),
+    (
+        "mce: [Hardware Error]: CPU 0: Machine Check: 0 Bank 4: a600000000020408",
+        (EventKind.MACHINE_CHECK_OLD, None, "4", "", None, ""),  # bits 57 and 61, and not 60
+    ),
+    (
+        "mce: [Hardware Error]: CPU 0: Machine Check Exception: 5 Bank 4: a600000000020408",
+        (EventKind.MACHINE_CHECK, None, "4", "", None, ""),
     ),
     (
         "mce: [Hardware Error]: CPU 3: Machine Check: 0 Bank 7: ac00004000010092",

@@ -136,6 +136,12 @@ GPU_RULES: Final[tuple[Rule, ...]] = (
         "open-gpu-kernel-modules: nv.c, whatever has failed before",
     ),
     rule(
+        "RM cannot boot",
+        r"NVRM:? (?:GPU\d{1,3} )?(?P<sub_code>kfspSendBootCommands)\w{0,16}: .{0,40}?RM cannot boot",
+        _K.GPU_INIT,
+        "open-gpu-kernel-modules: kern_fsp_gh100.c: the GPU's boot processor refused; nvtrust#19",
+    ),
+    rule(
         "GSP",
         r"NVRM: .{0,120}?(?:Rate limiting GSP RPC error prints|Cannot initialize GSP"
         r"|GSP.{0,40}lockdown.{0,20}timed? ?out)"
@@ -290,6 +296,18 @@ GPU_RULES: Final[tuple[Rule, ...]] = (
         _AMD + r"Fatal error during GPU init",
         _K.GPU_INIT,
         "drivers/gpu/drm/amd/amdgpu/amdgpu_kms.c",
+    ),
+    rule(
+        "PSP create ring failed",
+        _AMD + r"(?P<sub_code>PSP create ring failed)",
+        _K.GPU_INIT,
+        "drivers/gpu/drm/amd/amdgpu/amdgpu_psp.c, psp_hw_start; legacy-rocm-build#2747",
+    ),
+    rule(
+        "failed to load ucode ",
+        _AMD + r"failed to load ucode (?P<sub_code>\w{1,24})\(0x",
+        _K.GPU_FIRMWARE,
+        "drivers/gpu/drm/amd/amdgpu/amdgpu_psp.c, psp_cmd_submit_buf",
     ),
     rule(
         " timeout, signaled seq=",

@@ -30,6 +30,11 @@ def _refine_volume(event: KernelEvent, _match: re.Match[str]) -> KernelEvent:
     return replace(event, kind=EventKind.FS_VOLUME) if is_volume else event
 
 
+def _refine_members(event: KernelEvent, match: re.Match[str]) -> KernelEvent | None:
+    """Return an array's event, or None where it has each of its members."""
+    return event if int(match["active"]) < int(match["all"]) else None
+
+
 STORAGE_RULES: Final[tuple[Rule, ...]] = (
     # --- disks and file systems
     rule(
@@ -166,8 +171,13 @@ STORAGE_RULES: Final[tuple[Rule, ...]] = (
         r"(?: .{0,80}?| )(?P<sub_code>down|connect error|wrong peer"
         r"|socket error on (?:read|write)|feature set mismatch|bad crc)\b",
         _K.FS_REMOTE,
-        "net/ceph/osdmap.c, messenger.c; with the cluster and its epoch since 6.6. A monitor's lost session is no fault: "
-        "the client hunts for another monitor (mon_client.c)",
+        "net/ceph/osdmap.c, messenger.c; with the cluster and its epoch since 6.6",
+    ),
+    rule(
+        "session lost, hunting for new mon",
+        r"libceph(?: \([0-9a-f-]{1,64} e\d{1,10}\))?: (?P<device>mon\d{1,6}) .{0,80}?session lost, hunting for new mon",
+        _K.FS_MONITOR,
+        "net/ceph/mon_client.c, mon_fault: one is no fault, the client takes another monitor",
     ),
     rule(
         "libceph",
@@ -417,6 +427,15 @@ STORAGE_RULES: Final[tuple[Rule, ...]] = (
         _K.RAID_DEGRADED,
         "drivers/md/raid1.c, raid5.c, raid10.c",
         sub_code="raid member failed",
+    ),
+    rule(
+        "md/raid",
+        r"md/raid\d{0,2}:(?P<disk>[\w-]{1,32}): (?:raid level \d{1,2} )?active with (?P<active>\d{1,4}) out of "
+        r"(?P<all>\d{1,4}) (?:mirrors|devices)",
+        _K.RAID_DEGRADED,
+        "drivers/md/raid1.c, raid5.c, raid10.c, at the array's start",
+        sub_code="member missing",
+        refine=_refine_members,
     ),
     rule(
         "md/raid",
