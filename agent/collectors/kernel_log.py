@@ -34,7 +34,7 @@ from rankmend.injected_log import read_injected
 FIRST_RECORDS_MAX: Final = 100_000  # before the first page: a ring of 16 MiB has as many
 WAKE_RECORDS_MAX: Final = 2_000  # per wake-up: 20 ms
 PAUSE_S: Final = 0.02  # after a full batch: in a storm one core is half used
-IDLE_S_MAX: Final = 1.0
+_END_S_MAX: Final = 3.0  # for the thread that follows the log
 REJUDGE_S: Final = 10.0  # of a log that has not grown; repeats are counted over a day
 SAVE_S: Final = 5.0  # what is not saved is read and counted again, from the state saved before it
 
@@ -192,7 +192,9 @@ class KernelLogCollector:
         """Stop following the log and save how far it was read. It can be started again."""
         self._stopping.set()
         if (thread := self._thread) is not None:  # it may end by itself meanwhile
-            thread.join(2 * IDLE_S_MAX + 1)
+            if (reader := self._reader) is not None:
+                reader.wake()
+            thread.join(_END_S_MAX)
             self._thread = None
         self._save()
 
@@ -213,7 +215,7 @@ class KernelLogCollector:
     def _follow(self, reader: KmsgReader) -> None:
         try:
             while not self._stopping.is_set():
-                reader.wait(IDLE_S_MAX)
+                reader.wait(SAVE_S)
                 if self._read(reader, WAKE_RECORDS_MAX) >= WAKE_RECORDS_MAX:
                     self._stopping.wait(PAUSE_S)
                 if self._clock.now_s() - self._saved_at_s >= SAVE_S:

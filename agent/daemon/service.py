@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from agent.daemon.node_agent import NodeAgent, Stoppable
 from agent.findings.journal import FindingStore
 from agent.inventory_commands import inventory_commands
 from agent.nvml.monitor import gpu_commands
-from agent.page.application import make_app
+from agent.page.application import Application, make_app
 from agent.page.http_server import HttpServer, renewed_context
 from agent.ranks.launcher_socket import RankSocket
 from agent.ranks.table import RankTable
@@ -44,21 +44,9 @@ def run(config: AgentConfig, read_config: Callable[[], AgentConfig], inbox: Sign
     agent = NodeAgent(config, clock)
     targets = _alert_targets(config, clock)
     agent.findings.tell(targets, config.alerts.runbooks)
-    store = FindingStore(Path(config.state_dir) / "findings") if config.state_dir else None
-    if store is not None:
-        agent.findings.keep_in(store)
-    app = make_app(
-        agent.node,
-        agent.runner.views,
-        agent.ranks,
-        clock.now_s,
-        agent.families,
-        agent.findings,
-        agent.demand,
-        config.page,
-    )
+    store = _open_store(config, agent)
     notifier = Notifier.from_environment(os.environ, os.getpid())
-    server = HttpServer(config.listen, app, config.tls)
+    server = HttpServer(config.listen, _make_page(config, agent, clock), config.tls)
     try:
         rank_socket = _open_socket(config, agent.table, clock)
         control = _open_control(rank_socket, agent)
@@ -67,26 +55,12 @@ def run(config: AgentConfig, read_config: Callable[[], AgentConfig], inbox: Sign
         raise
     agent.runner.start()
     server.start()
-    senders: list[AlertmanagerTarget | WatchSender] = [
-        *targets,
-        *_watch_senders(config, agent, clock),
-    ]
-    for sender in senders:
-        sender.start()
+    senders = _start_senders(config, agent, clock, targets)
     if rank_socket is not None:
         rank_socket.start()
     if control is not None:
         control.start()
-    log.info(
-        "agent started",
-        extra={
-            "version": RANKMEND_VERSION,
-            "node": agent.node,
-            "listen": config.listen,
-            "port": server.port,
-            "socket": rank_socket.path if rank_socket else "none",
-        },
-    )
+    _log_start(config, agent, server, rank_socket)
 
     def reload() -> None:
         wanted = read_config()
@@ -107,6 +81,53 @@ def run(config: AgentConfig, read_config: Callable[[], AgentConfig], inbox: Sign
         _stop(rank_socket, server)
         notifier.close()
     log.info("agent stopped")
+
+
+def _open_store(config: AgentConfig, agent: NodeAgent) -> FindingStore | None:
+    """Go on from the findings of an earlier agent, where there is a folder for them."""
+    if not config.state_dir:
+        return None
+    store = FindingStore(Path(config.state_dir) / "findings")
+    agent.findings.keep_in(store)
+    return store
+
+
+def _make_page(config: AgentConfig, agent: NodeAgent, clock: Clock) -> Application:
+    return make_app(
+        agent.node,
+        agent.runner.views,
+        agent.ranks,
+        clock.now_s,
+        agent.families,
+        agent.findings,
+        agent.demand,
+        config.page,
+    )
+
+
+def _start_senders(
+    config: AgentConfig, agent: NodeAgent, clock: Clock, targets: Sequence[AlertmanagerTarget]
+) -> list[Stoppable]:
+    senders: list[AlertmanagerTarget | WatchSender] = [
+        *targets,
+        *_watch_senders(config, agent, clock),
+    ]
+    for sender in senders:
+        sender.start()
+    return list(senders)
+
+
+def _log_start(
+    config: AgentConfig, agent: NodeAgent, server: HttpServer, rank_socket: RankSocket | None
+) -> None:
+    fields = {
+        "version": RANKMEND_VERSION,
+        "node": agent.node,
+        "listen": config.listen,
+        "port": server.port,
+        "socket": rank_socket.path if rank_socket else "none",
+    }
+    log.info("agent started", extra=fields)
 
 
 def _stop(*parts: Stoppable | None) -> None:

@@ -18,9 +18,9 @@ from struct import Struct
 from types import FrameType
 from typing import Any, Final, NamedTuple
 
-from agent.nvml.child_protocol import MESSAGE_BYTES_MAX, CallPage
+from agent.nvml.child_protocol import MESSAGE_BYTES_MAX
 from agent.nvml.fields import CHECKED, CHECKED_REASONS, PERIOD_S_BY_GROUP, SHOWN
-from agent.nvml.nvml_calls import GpuLostError, NvmlGoneError
+from agent.nvml.nvml_calls import CallPage, GpuLostError, NvmlGoneError
 from agent.nvml.sampled_gpu import GpuIdentity, SampledGpu, Value
 from agent.nvml.sampler import GpuProcess, GpuSampler
 
@@ -88,7 +88,7 @@ def _answer(nvml: Any, out: int) -> None:
 
 WHOLE_S: Final = 30.0  # values that stay the same are sent anew this often
 SEND_S_MAX: Final = 1.0  # if the agent is stopped, values are dropped, not queued
-WAIT_S_MAX: Final = 0.5  # for events in the driver, so that a signal is handled in time
+WAIT_S_MAX: Final = 1.0  # for events in the driver, so that a signal is handled in time
 LOST_RETRY_S: Final = 60.0  # a lost GPU is tried again: a reset may have brought it back
 _ERROR_CHARS_MAX: Final = 2000
 _TIMEVAL: Final = Struct("@ll")

@@ -16,8 +16,7 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from agent.nvml.child_protocol import make_page, read_call
-from agent.nvml.driver_call import NO_GPU, NvmlCall
+from agent.nvml.child_protocol import CALL_ON_PAGE, NO_GPU, NvmlCall
 from rankmend.clock import read_boot_id
 from rankmend.errors import StorageError
 from rankmend.files import read_if_there, replace_file
@@ -100,6 +99,22 @@ class ReleaseFile:
 # The agent's handle of one collector child: its process, its end of the connection, its page.
 
 DEATH_S_MAX: Final = 0.2  # from the end of a connection to the end of the process
+
+
+def make_page() -> int:
+    """Return the descriptor of a new page for the child's current call."""
+    descriptor = os.memfd_create("rankmend-gpu-call", os.MFD_CLOEXEC)
+    os.ftruncate(descriptor, CALL_ON_PAGE.size)
+    return descriptor
+
+
+def read_call(descriptor: int) -> NvmlCall | None:
+    """Return the call in progress, or None between two calls (or while one is being written)."""
+    size = CALL_ON_PAGE.size
+    number, began_at_s, gpu, name = CALL_ON_PAGE.unpack(os.pread(descriptor, size, 0))
+    if number % 2 == 0 or CALL_ON_PAGE.unpack(os.pread(descriptor, size, 0))[0] != number:
+        return None
+    return NvmlCall(number, began_at_s, gpu, name.rstrip(b"\0").decode("ascii", "replace"))
 
 
 class ChildProcess:

@@ -21,6 +21,7 @@ from rankmend.errors import SourceError
 
 VIEW_S_MAX: Final = 0.1  # three collectors look right after each other
 _TICK_S: Final = 1.0  # messages wake the thread before
+_NO_DRIVER_TICK_S: Final = 5.0  # nothing runs that could hang: only looks whether a driver has come
 _BURY_TICK_S: Final = 0.1  # while a caller may be waiting for the end of a child
 _SWEEP_S: Final = 0.005  # 8 GPUs are read in that time; waking for each message took twice the CPU
 
@@ -134,13 +135,19 @@ class GpuMonitor:
                 self._changed.notify_all()
                 has_new_events = supervisor.pop_new_events()
                 channels = supervisor.children.channels()
-                tick_s = _BURY_TICK_S if supervisor.children.abandoned else _TICK_S
+                tick_s = self._tick_s()
                 is_in_sweep = supervisor.is_in_sweep
             if has_new_events and self._on_events is not None:
                 self._on_events()  # without the lock, because it may call us in turn
             if is_in_sweep:  # its other messages are read together: most sweeps have one only
                 sleep(_SWEEP_S)
             self._wait(channels, tick_s)
+
+    def _tick_s(self) -> float:
+        supervisor = self._supervisor
+        if supervisor.children.abandoned:
+            return _BURY_TICK_S
+        return _NO_DRIVER_TICK_S if supervisor.waits_for_driver else _TICK_S
 
     def _wait(self, channels: list[socket.socket], timeout_s: float) -> None:
         """Wait for a message, a wake-up, or the next tick."""

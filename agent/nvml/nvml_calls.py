@@ -5,13 +5,13 @@ driver (the call is skipped from then on, and its value is absent); an error (it
 value is absent this time). A lost GPU is not read any further.
 """
 
+import mmap
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final
 
 from agent.nvml import fields
-from agent.nvml.child_protocol import CallPage
-from agent.nvml.driver_call import NO_GPU
+from agent.nvml.child_protocol import CALL_ON_PAGE, NO_GPU
 from agent.nvml.sampled_gpu import Batch, Key, SampledGpu, Value
 
 _ALL_ONES: Final = frozenset({0xFFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF})
@@ -24,6 +24,22 @@ class GpuLostError(Exception):
 
 class NvmlGoneError(Exception):
     """NVML as a whole no longer answers: start over."""
+
+
+class CallPage:
+    """The child's side of the shared page: records the call in progress."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._memory = mmap.mmap(descriptor, CALL_ON_PAGE.size)
+        self._number = 0
+
+    def begin(self, name: bytes, gpu: int, now_s: float) -> None:
+        self._number += 1
+        CALL_ON_PAGE.pack_into(self._memory, 0, self._number, now_s, gpu, name)
+
+    def end(self) -> None:
+        self._number += 1
+        CALL_ON_PAGE.pack_into(self._memory, 0, self._number, 0.0, NO_GPU, b"")
 
 
 class NvmlCalls:

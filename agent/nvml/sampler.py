@@ -7,8 +7,7 @@ from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from agent.nvml import fields
-from agent.nvml.child_protocol import CallPage
-from agent.nvml.driver_call import NO_GPU
+from agent.nvml.child_protocol import NO_GPU
 from agent.nvml.groups import (
     close_profile,
     read_activity,
@@ -17,7 +16,7 @@ from agent.nvml.groups import (
     read_shown,
     read_slow,
 )
-from agent.nvml.nvml_calls import NvmlCalls, NvmlGoneError
+from agent.nvml.nvml_calls import CallPage, NvmlCalls, NvmlGoneError
 from agent.nvml.sampled_gpu import TEXT_CHARS_MAX, GpuIdentity, SampledGpu, Value, pci_bus_id
 
 # Events that the driver reports about GPUs: XIDs, ECC errors and others.

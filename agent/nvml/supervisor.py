@@ -15,7 +15,7 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-from agent.nvml.child_protocol import MESSAGE_BYTES_MAX, WANT_SHOWN
+from agent.nvml.child_protocol import MESSAGE_BYTES_MAX, NO_GPU, WANT_SHOWN, NvmlCall
 from agent.nvml.child_rules import (
     CALL_S_MAX,
     SILENT_S_MAX,
@@ -27,7 +27,6 @@ from agent.nvml.child_rules import (
     too_many_hang,
 )
 from agent.nvml.children import Children, CollectorChild, DriverTraces, ReleaseFile, Spawn
-from agent.nvml.driver_call import NO_GPU, NvmlCall
 from agent.nvml.known_gpus import (
     GPUS_MAX,
     EventMessage,
@@ -44,9 +43,13 @@ from agent.nvml.known_gpus import (
 )
 from rankmend.errors import SourceError, StorageError
 
-PAUSE_S: Final = 6.0  # ticks come each second: after such a gap the agent itself was stopped
+PAUSE_S: Final = (
+    6.0  # ticks come each second while a child runs: after such a gap the agent itself was stopped
+)
 IDLE_S_MAX: Final = 60.0  # without a question: the GPU collectors have been disabled
-END_S_MAX: Final = 1.0  # for the children to end when the agent ends
+END_S_MAX: Final = (
+    1.5  # for the children to end when the agent ends: one may wait in the driver for 1 s
+)
 _MISMATCH_CODE: Final = 18  # NVML_ERROR_LIB_RM_VERSION_MISMATCH
 _NO_LIBRARY_CODE: Final = 12  # NVML_ERROR_LIBRARY_NOT_FOUND
 _NO_DRIVER_CODES: Final = frozenset({9, 12})  # NVML_ERROR_DRIVER_NOT_LOADED, _LIBRARY_NOT_FOUND
@@ -179,6 +182,11 @@ class GpuSupervisor:
             self._start(now_s)
         if children.trial is None and children.collector is not None:
             self._try(now_s)
+
+    @property
+    def waits_for_driver(self) -> bool:
+        """Return whether nothing of a driver is there, and so no child."""
+        return self._untraced is not None and not self.children.talking()
 
     @property
     def is_in_sweep(self) -> bool:

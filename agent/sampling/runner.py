@@ -106,7 +106,7 @@ def _steady_metrics(
 
 
 class Runner:
-    """Schedules the collectors. Call `watch` about once a second."""
+    """Schedules the collectors. Call `watch` every few seconds."""
 
     def __init__(
         self,

@@ -94,7 +94,7 @@ class Schedule:
             self._entries.pop(key, None)
 
     def watch(self) -> None:
-        """Arm anew what is overdue, because the wall clock was set back. Call it each second."""
+        """Arm anew what is overdue, because the wall clock was set back. Call it every few seconds."""
         with self._lock:
             now_s = self._clock.now_s()
             is_late = any(now_s - entry.due_s > LATE_S for entry in self._entries.values())

@@ -11,6 +11,7 @@ import os
 import select
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import Final, Protocol
 
 import msgspec
@@ -39,7 +40,11 @@ class KernelLogDevice(Protocol):
         ...
 
     def wait(self, timeout_s: float) -> bool:
-        """Return whether there is something to read within the time."""
+        """Return whether there is something to read within the time, or `wake` was called."""
+        ...
+
+    def wake(self) -> None:
+        """End a wait, from another thread."""
         ...
 
     def close(self) -> None: ...
@@ -62,6 +67,12 @@ class KmsgDevice:
         self._path = path
         self._poll = select.poll()
         self._poll.register(self._fd, select.POLLIN)
+        self._waker = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._poll.register(self._waker, select.POLLIN)
+        self._is_closed = False
+        self._closing = (
+            Lock()
+        )  # a descriptor of another file may have the number of one that is closed
 
     def read(self) -> bytes | None:
         try:
@@ -76,8 +87,16 @@ class KmsgDevice:
     def wait(self, timeout_s: float) -> bool:
         return bool(self._poll.poll(timeout_s * 1000))  # POLLERR, too: records were overwritten
 
+    def wake(self) -> None:
+        with self._closing:
+            if not self._is_closed:
+                os.eventfd_write(self._waker, 1)
+
     def close(self) -> None:
-        os.close(self._fd)
+        with self._closing:
+            self._is_closed = True
+            os.close(self._fd)
+            os.close(self._waker)
 
 
 class KmsgReader:
@@ -118,6 +137,9 @@ class KmsgReader:
 
     def wait(self, timeout_s: float) -> bool:
         return self._device.wait(timeout_s)
+
+    def wake(self) -> None:
+        self._device.wake()
 
     def close(self) -> None:
         self._device.close()

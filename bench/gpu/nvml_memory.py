@@ -13,7 +13,8 @@ from contextlib import suppress
 from typing import Final
 
 import agent.nvml.child  # noqa: F401 - all that the collector imports, before anything is measured
-from agent.nvml.child_protocol import CallPage, make_page
+from agent.nvml.children import make_page
+from agent.nvml.nvml_calls import CallPage
 from agent.nvml.sampler import GpuSampler
 from bench.gpu.agent_beside import ROOT, environment, memory_mib
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from agent.nvml.child_protocol import CallPage, make_page
+from agent.nvml.children import make_page
+from agent.nvml.nvml_calls import CallPage
 from agent.nvml.sampled_gpu import SampledGpu
 from agent.nvml.sampler import GpuSampler
 from bench.gpu.machine import tried_uuid

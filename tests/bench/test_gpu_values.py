@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pynvml
 import pytest
 
-from agent.nvml.child_protocol import make_page
+from agent.nvml.children import make_page
 from bench.gpu import fault_evidence, nvidia_smi, own_queries
 from bench.gpu.agent_beside import agent_beside, has_mapped
 from bench.gpu.areas import faults, nvml
@@ -538,6 +538,9 @@ class _Log:
 
     def wait(self, timeout_s: float) -> bool:
         return False
+
+    def wake(self) -> None:
+        pass
 
     def close(self) -> None:
         pass

@@ -133,6 +133,9 @@ class FakeDevice:
         self._wake.clear()
         return woken
 
+    def wake(self) -> None:
+        self._wake.set()
+
     def close(self) -> None:
         self.is_closed = True
 

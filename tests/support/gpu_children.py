@@ -4,7 +4,7 @@ import json
 import socket
 from collections.abc import Sequence
 
-from agent.nvml.driver_call import NvmlCall
+from agent.nvml.child_protocol import NvmlCall
 
 
 class FakeChild:
