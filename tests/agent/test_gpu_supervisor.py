@@ -353,12 +353,13 @@ def test_node_without_a_driver_starts_no_second_child_until_a_driver_shows(
     fail_to_find_a_library(world)
     world.pass_time(UNTRACED_S / 2)
     state, starts = world.view().state, len(world.children)
+    is_waiting = world.supervisor.waits_for_driver
 
     world.traces = loaded
     world.look()
 
-    assert (state, starts) == (MonitorState.ABSENT, 1)
-    assert len(world.children) == 2
+    assert (state, starts, is_waiting) == (MonitorState.ABSENT, 1, True)
+    assert (len(world.children), world.supervisor.waits_for_driver) == (2, False)
 
 
 @pytest.mark.parametrize("traces", [None, DriverTraces(True, False, 1)])

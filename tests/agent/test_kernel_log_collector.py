@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+import threading
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -327,6 +329,21 @@ def test_state_folder_that_can_not_be_written_loses_nothing(tmp_path: Path) -> N
     one.stop()
 
     assert found["gpu_xid_total{0000:3b:00.0,79}"] == 1
+
+
+def test_collector_that_waits_for_a_quiet_log_stops_at_once(tmp_path: Path) -> None:
+    quiet = tmp_path / "kmsg"
+    os.mkfifo(quiet)
+    one = KernelLogCollector(FakeClock(), POLICY, quiet, boot_id="boot-1")
+    one.collect()
+    threads = [thread for thread in threading.enumerate() if thread.name == "kernel-log"]
+    time.sleep(0.1)  # into the wait
+
+    began_s = time.monotonic()
+    one.stop()
+
+    assert time.monotonic() - began_s < 1.0  # it would wait for 5 s
+    assert [thread.is_alive() for thread in threads] == [False]
 
 
 # --- the real kernel
