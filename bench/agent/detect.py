@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -140,16 +140,33 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--before", type=Path, help="another tree, measured beside this one")
     parser.add_argument("--times", type=int, default=5, choices=range(1, TIMES_MAX + 1))
+    parser.add_argument(
+        "--rounds", type=int, default=1, help="how often to begin anew with other agents"
+    )
     options = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="rankmend-bench-", dir="/dev/shm"))
     trees = [("now", ROOT)] + ([("before", options.before)] if options.before else [])
+    took: dict[str, dict[str, list[float]]] = {
+        fault.name: {name: [] for name, _tree in trees} for fault in FAULTS
+    }
+    for _round in range(options.rounds):
+        for fault, rows in measure_all(trees, options.times):
+            for name, of_agent in rows:
+                took[fault.name][name] += of_agent
+            show(fault, *took[fault.name].items())
+
+
+def measure_all(
+    trees: Sequence[tuple[str, Path]], times: int
+) -> Iterator[tuple[Fault, list[tuple[str, list[float]]]]]:
+    """Start an agent of each tree and inject each fault so many times."""
+    folder = Path(tempfile.mkdtemp(prefix="rankmend-bench-", dir="/dev/shm"))
     try:
         assert build_stub(folder), "no compiler for the stand-in of NVML"
         with ExitStack() as stack:
             sites = [start(stack, name, tree, folder) for name, tree in trees]
             time.sleep(WARM_S)
             for fault in FAULTS:
-                show(fault, *(measure(sites, fault, options.times)))
+                yield fault, measure(sites, fault, times)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
