@@ -1,7 +1,7 @@
 """Runs one job: takes in reports, decides, journals, orders.
 
 Refuse, journal, act: every decision is a record that is durable before the order that follows
-from it is sent. The state is the fold of the records (`recovery.journal.fold`). Its `wish` is what
+from it is sent. What one tick decides is one commit, and where that takes long, the next ticks only listen. The state is the fold of the records (`recovery.journal.fold`). Its `wish` is what
 the nodes should be running, and orders are derived from the wish alone, so that any of them can be
 sent again at any time. Mere observations (where each rank is, since when) are kept in
 `recovery.job.observation` and may be lost: after a crash, new reports restore them.
@@ -34,7 +34,7 @@ from recovery.job.attempts import AttemptFence, Attempts, Checkpoints
 from recovery.job.copy_rounds import CopyRounds
 from recovery.job.hang_verdict import HangInquiry
 from recovery.job.incidents import IncidentRunner
-from recovery.job.job_memory import BudgetStore, JournalWriter
+from recovery.job.job_memory import BudgetStore
 from recovery.job.node_power import NoSwitch, PowerReader, PowerSwitch, PowerWatch
 from recovery.job.nodes import Orders, refuses
 from recovery.job.number_watch import NumberWatch
@@ -61,6 +61,7 @@ from recovery.journal.job_records import (
 )
 from recovery.journal.ledger import Ledger, Wish, is_set_aside
 from recovery.journal.node_records import NodesJoined
+from recovery.journal.pen import AheadPen, DirectJournal
 from recovery.journal.records import Entry, Record
 from recovery.journal.snapshot_records import ParallelDeclared
 from recovery.messages.copying import CopyRequest
@@ -99,7 +100,7 @@ _ADVANCES_MAX: Final = 32  # decisions per tick; more would be a loop, and the n
 class Controller:
     def __init__(
         self,
-        journal: JournalWriter,
+        journal: DirectJournal | AheadPen,
         orders: Orders,
         checkpoints: Checkpoints | None,
         fence: AttemptFence | None,
@@ -315,7 +316,7 @@ class Controller:
         records = list(reply.records)
         if reply.opens is not None:
             records.append(self._incidents.opened(reply.opens, self._book.foresee(records)))
-        self._situation.record(*records)
+        self._situation.record_now(*records)
         is_obeyed = not reply.acted.is_refused
         if command.node is not None and command.act is PersonAct.CONFIRM_GONE and is_obeyed:
             self._nodes.note_confirmed(command.node, now_s)
@@ -350,18 +351,29 @@ class Controller:
             return
         now_s = self._situation.now_s()
         self._forgive_pause(now_s)
-        if self._book.is_writable(now_s):
-            try:
-                for _turn in range(_ADVANCES_MAX):
-                    if not self._advance(now_s):
-                        break
-            except JournalError as error:
-                self._book.note_failure(error, now_s)
+        try:
+            if self._situation.settle() and self._book.is_writable(now_s):
+                self._decide(now_s)
+        except JournalError as error:
+            self._book.note_failure(error, now_s)
         if self._book.error is not None:
             self._do_without_journal(now_s)
         self._situation.resend(now_s)
+        if not self._situation.is_settled:
+            return
         self._ask_for_copies(now_s)
         self._probes.ask(self.ledger)
+
+    def _decide(self, now_s: float) -> None:
+        """Make the decisions that are due; what they have in common is one commit."""
+        try:
+            for _turn in range(_ADVANCES_MAX):
+                if not self._advance(now_s):
+                    break
+        finally:
+            is_durable = self._situation.commit()
+        if is_durable and self.ledger.ended is not None:
+            self.outcome = self.ledger.ended
 
     def _ask_for_copies(self, now_s: float) -> None:
         """Look which copies of snapshots are there, and what the launchers are to do next."""
@@ -424,7 +436,8 @@ class Controller:
         """Make the next decision that is due; return whether one was due."""
         ledger = self.ledger
         if ledger.ended is not None:
-            self.outcome = ledger.ended
+            if self._situation.is_settled:
+                self.outcome = ledger.ended
             return False
         if self._take_ends(now_s) or self._test_network(ledger, now_s):
             return True
@@ -464,7 +477,7 @@ class Controller:
         if lost is None:
             return False
         self._situation.record(lost)
-        self._power.switch_off(lost)
+        self._situation.follow(lambda: self._power.switch_off(lost))
         return True
 
     def _test_network(self, ledger: Ledger, now_s: float) -> bool:
@@ -502,7 +515,7 @@ class Controller:
             for report in self._nodes.take_joined(joined):
                 self._hear(report, now_s)
             if self._situation.is_taken_up:
-                self._nodes.send_to(self.ledger, {one.node for one in joined})
+                self._situation.send_to({one.node for one in joined})
             return True
         return False
 
@@ -547,7 +560,7 @@ class Controller:
         self._situation.observe_anew()
         self._situation.forget_times()
         self._situation.is_taken_up = True
-        self._nodes.send(self.ledger, self._situation.now_s())
+        self._situation.send_to(None)
 
     def _judged_evidence(self, ledger: Ledger, now_s: float) -> EvidenceCollected | None:
         """Return the record of an incident's evidence, once the launchers have reported it."""
@@ -673,6 +686,8 @@ class Controller:
             reason = shared_reasons.gone_unseen(ledger.attempt)
             self._situation.record(AttemptAbandoned(ledger.attempt, reason))
             return True
+        if not self._book.may_note:
+            return self._incidents.weigh_slow(now_s)
         records = [*self._watch.progress(now_s), *self._attempts.restorable(now_s)]
         if not records:
             return self._incidents.weigh_slow(now_s)

@@ -539,7 +539,7 @@ class IncidentRunner:
         said = [record for record in (corrected, charged) if record is not None]
         self._situation.record(*records, decided(incident, made), *said, event)
         if corrected is not None:
-            self._planning.take_back(corrected)
+            self._situation.follow(lambda: self._planning.take_back(corrected))
 
     def _verify(self, incident: OpenIncident, now_s: float) -> bool:
         seen, ledger = self._seen, self._ledger

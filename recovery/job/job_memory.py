@@ -1,10 +1,12 @@
 """The controller's memory: the journal, the ledger folded from it, and the copy of the budgets.
 
 A record that does not fit the ledger is refused before it is written. A decision that can't be
-written is not carried out, and is tried again after a growing pause.
+written is not carried out, and is tried again after a growing pause. The pen may write ahead of the disk
+(`recovery.journal.pen`): the ledger is then what the journal will say, and `settle` tells whether it says so.
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from typing import Final, Protocol
@@ -14,6 +16,8 @@ from rankmend.errors import JournalError, RankmendError
 from recovery.journal.fold.entry_fold import fold, fold_all
 from recovery.journal.job_records import RecordsLost
 from recovery.journal.ledger import Ledger
+from recovery.journal.pen import WAIT_S, AheadPen, DirectJournal, DirectPen, Pen
+from recovery.journal.record_weights import has_decision
 from recovery.journal.records import Entry, Record
 from recovery.journal.saved_budgets import decode_budgets, encode_budgets
 
@@ -23,17 +27,6 @@ BACKOFF: Final = Backoff(first_s=0.5, cap_s=5.0)  # between two tries to write a
 _WARNINGS_MAX: Final = 100
 
 
-class JournalWriter(Protocol):
-    @property
-    def opened(self) -> tuple[Entry, ...]:
-        """Return the journal's entries from when it was opened, oldest first."""
-        ...
-
-    def append_many(self, records: Sequence[Record]) -> tuple[Entry, ...]:
-        """Write all records to stable storage, or none of them and raise."""
-        ...
-
-
 class BudgetStore(Protocol):
     def save(self, body: bytes, /) -> None: ...
 
@@ -41,10 +34,14 @@ class BudgetStore(Protocol):
 
 
 class JobMemory:
-    def __init__(self, journal: JournalWriter, copy: BudgetStore | None) -> None:
-        self._journal = journal
+    def __init__(self, journal: DirectJournal | AheadPen, copy: BudgetStore | None) -> None:
+        self._pen: Pen = journal if isinstance(journal, AheadPen) else DirectPen(journal)
         self._copy = copy
-        self.ledger: Ledger = fold_all(journal.opened)
+        self.ledger: Ledger = fold_all(self._pen.opened)
+        self._decided = self.ledger.number  # the newest record that something may follow from
+        self._untold: deque[Entry] = deque()  # not known to be durable, or not yet told
+        self._is_copy_due = False
+        self._durable = self.ledger.number
         self.warnings: tuple[str, ...] = ()
         self.error: str | None = None  # why the journal can't be written at the moment
         self._retry_at_s = 0.0
@@ -57,25 +54,79 @@ class JobMemory:
             ledger = fold(ledger, Entry(ledger.number + 1, 0.0, 0.0, "", record))
         return ledger
 
-    def write(self, records: Sequence[Record], act: Callable[[Ledger], None]) -> tuple[Entry, ...]:
-        """Journal the records, then call ``act`` with the ledger from before; raise if a record does not fit."""
+    def write(self, records: Sequence[Record], act: Callable[[Ledger], None]) -> bool:
+        """Journal the records, then call ``act`` with the ledger from before; raise if a record does not fit.
+
+        Return whether what follows from them must wait for `settle`.
+        """
         after = self.foresee(records)
-        entries = self._journal.append_many(records)
+        entries = self._pen.write(records)
         if entries[-1].number != after.number:
             raise JournalError(
                 f"record {entries[-1].number} was written where {after.number} was expected: "
                 f"another process writes this journal"
             )
+        if not self._pen.is_ahead:
+            self._note_success()
+        before = self.ledger
+        self.ledger = after = reduce(fold, entries, before)  # this time with the entries' times
+        is_decision = has_decision(records)
+        if is_decision:
+            self._decided = after.number
+        self._untold.extend(entries)
+        self._is_copy_due |= _budgets(after) != _budgets(before)
+        act(before)
+        return is_decision and self._pen.is_ahead
+
+    # What is durable.
+
+    @property
+    def is_ahead(self) -> bool:
+        """Return whether records are written ahead of the disk."""
+        return self._pen.is_ahead
+
+    @property
+    def may_note(self) -> bool:
+        """Return whether there is room for bookkeeping."""
+        return not self._pen.is_full
+
+    def push(self) -> None:
+        """Have all that was written until now become durable, by one commit."""
+        self._pen.push()
+
+    def wait(self, timeout_s: float = WAIT_S) -> None:
+        """Return once all is durable, or raise."""
+        self._pen.wait(timeout_s)
+
+    def wait_briefly(self) -> bool:
+        """Wait until all is durable where commits are quick; return whether it is."""
+        return self._pen.wait_briefly()
+
+    def settle(self) -> tuple[bool, list[Entry]]:
+        """Return whether every decision is durable, and the entries that have become so since.
+
+        Raises JournalError where the disk refuses them, and what else `AheadPen.durable_number` raises.
+        """
+        number = self._pen.durable_number()
+        if self._pen.is_ahead:
+            self._note_success()
+        told = []
+        while self._untold and self._untold[0].number <= number:
+            told.append(self._untold.popleft())
+        self._durable = number
+        return number >= self._decided, told
+
+    def save_copy_if_due(self) -> None:
+        """Copy the budgets, if they have changed and the journal has all that the copy would say."""
+        if self._is_copy_due and self._durable >= self.ledger.number:
+            self._is_copy_due = False
+            self._save_copy()
+
+    def _note_success(self) -> None:
         if self.error is not None:
             log.warning("journal can be written again")
         self.error = None
         self._retry_at_s, self._failures = 0.0, 0
-        before = self.ledger
-        self.ledger = after = reduce(fold, entries, before)  # this time with the entries' times
-        act(before)
-        if _budgets(after) != _budgets(before):
-            self._save_copy()
-        return entries
 
     def is_writable(self, now_s: float) -> bool:
         """Return whether it is time to try (again) to write."""

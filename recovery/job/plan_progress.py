@@ -90,10 +90,8 @@ class PlanProgress:
     def ask(self, incident: OpenIncident, made: Plan, scene: Scene, now_s: float) -> Judgement:
         """Ask whether the plan may be carried out; journal why it must wait or must not be."""
         state, finding = incident.state, incident.last_failure.finding
-        if incident.waits is not None and incident.approved_by is None:
-            if now_s - self._asked_at_s < _ASK_S:
-                return Judgement.WAIT
-            self._asked_at_s = now_s
+        if self._is_early(incident, made, now_s):
+            return Judgement.WAIT
         is_standing = not (trains(finding) and self._ledger.wish is Wish.RANKS)
         # A person's word wins, about the plan that was shown and about no other.
         approved_by = incident.approved_by if _is_shown(made, incident.waits) else None
@@ -127,6 +125,14 @@ class PlanProgress:
             self._situation.record(decided(incident, made), event)
             return said.judgement
         return self._hold(incident, made, WaitReason(said.cause, said.reason, said.about))
+
+    def _is_early(self, incident: OpenIncident, made: Plan, now_s: float) -> bool:
+        """Return whether it is too early to ask: others wait a moment, and a drain's reason is on record before."""
+        if incident.waits is not None and incident.approved_by is None:
+            if now_s - self._asked_at_s < _ASK_S:
+                return True
+            self._asked_at_s = now_s
+        return bool(made.without) and not self._situation.is_settled
 
     def _held(self, incident: OpenIncident) -> WaitReason | None:
         """Return what of the job itself holds its plans, or None."""

@@ -8,6 +8,7 @@ import logging
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from detectors.parts.fleet_parts import FleetParts, SharedKind, with_domains
@@ -69,13 +70,13 @@ class ProbeWatch:
         return self._begin(ledger, now_s)
 
     def act(self, records: Sequence[Record], now_s: float) -> None:
-        """Do what follows from these records, which are durable."""
+        """Do what follows from these records; the nodes and the others learn of it once they are durable."""
         for record in records:
             if isinstance(record, FabricProbeAsked) and not record.is_dry:
                 self._now = _UnderWay(record, now_s)
             elif isinstance(record, FabricProbeEnded):
                 self._now = None
-                self._situation.pool.note_probe_ended(record)
+                self._situation.follow(partial(self._situation.pool.note_probe_ended, record))
 
     def ask(self, ledger: Ledger) -> None:
         """Have the nodes of the probe asked for their parts, and nobody else."""

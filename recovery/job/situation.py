@@ -1,14 +1,16 @@
 """What the controller of one job knows, and the one way in which it decides.
 
-`record` is that way: what is decided is durable before the order that follows from it is sent.
+`record` is that way: what is decided is durable before the order that follows from it is sent, and before anything else is done.
+The journal may be written ahead of the disk: then `settle` does what follows, as soon as the disk has it, and nothing more is decided before.
 What is only observed may be lost, and is heard again after a crash.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from rankmend.clock import Clock
+from rankmend.errors import JournalError
 from recovery.cluster.gate import OpenPool, Pool
-from recovery.job.job_memory import BudgetStore, JobMemory, JournalWriter
+from recovery.job.job_memory import BudgetStore, JobMemory
 from recovery.job.lasting_times import LastingTimes
 from recovery.job.nodes import JobNodes, Orders
 from recovery.job.observation import Observation
@@ -19,6 +21,7 @@ from recovery.job.slow_ranks import SlowRanks
 from recovery.job.step_meter import StepMeter
 from recovery.job.work_meter import WorkMeter
 from recovery.journal.ledger import Ledger, Moment
+from recovery.journal.pen import AheadPen, DirectJournal
 from recovery.journal.records import Entry, Record
 from recovery.messages.exchange import Report
 
@@ -26,7 +29,7 @@ from recovery.messages.exchange import Report
 class Situation:
     def __init__(
         self,
-        journal: JournalWriter,
+        journal: DirectJournal | AheadPen,
         orders: Orders,
         budget_copy: BudgetStore | None,
         clock: Clock,
@@ -56,6 +59,9 @@ class Situation:
         self._on_entry = on_entry
         self._foreseen: Ledger | None = None  # a stop that is obeyed before it can be journaled
         self._times = LastingTimes()
+        self.is_settled = True  # every decision is durable, and what follows from it is done
+        self._unsent: set[str] | None = set()  # nodes whose orders wait for that; None: all
+        self._owed: list[Callable[[], None]] = []  # what else waits for it
 
     @property
     def ledger(self) -> Ledger:
@@ -82,15 +88,65 @@ class Situation:
     # Remember, then act.
 
     def record(self, *records: Record) -> None:
-        """Remember the records, then do what follows from them."""
-        for entry in self.book.write(records, self._act):
-            if self._on_entry is not None:
-                self._on_entry(entry)
+        """Remember the records; what follows from them is done once they are durable."""
+        if self.book.write(records, self._act):
+            self.is_settled = False
+        elif not self.book.is_ahead:
+            self.settle()
 
     def _act(self, before: Ledger) -> None:
         self._foreseen = None
         if self.is_taken_up and self.ledger.revision != before.revision:
+            self._unsent = None
+
+    def follow(self, act: Callable[[], None]) -> None:
+        """Act once all that is on record is durable."""
+        if self.is_settled:
+            act()
+        else:
+            self._owed.append(act)
+
+    def send_to(self, nodes: Collection[str] | None) -> None:
+        """Send nodes what they ought to be running, once that is durable; None: all nodes."""
+        self._unsent = None if nodes is None or self._unsent is None else self._unsent | {*nodes}
+        if self.is_settled:
+            self._send_due()
+
+    def _send_due(self) -> None:
+        unsent, self._unsent = self._unsent, set()
+        if unsent is None:
             self.nodes.send(self.ledger, self.now_s())
+        elif unsent:
+            self.nodes.send_to(self.ledger, unsent)
+
+    def settle(self) -> bool:
+        """Do what follows from the decisions that have become durable; return whether all have.
+
+        Raises JournalError where the disk refuses them.
+        """
+        self.is_settled, told = self.book.settle()
+        if self.is_settled:
+            self._send_due()
+        self.book.save_copy_if_due()
+        if self._on_entry is not None:
+            for entry in told:
+                self._on_entry(entry)
+        while self.is_settled and self._owed:
+            self._owed.pop(0)()
+        return self.is_settled
+
+    def commit(self) -> bool:
+        """Have what was decided become durable by one commit, and wait for that where commits are quick; return whether it is."""
+        self.book.push()
+        return self.is_settled or (self.book.wait_briefly() and self.settle())
+
+    def record_now(self, *records: Record) -> None:
+        """Remember the records, and return once they are durable: somebody waits for the answer."""
+        if self.book.is_ahead and self.book.error is not None:
+            raise JournalError(self.book.error)
+        self.record(*records)
+        self.book.wait()
+        self.settle()
 
     def obey_unwritten(self, records: list[Record]) -> None:
         """Act on records that will be the next ones, so that their revision is known before."""
@@ -98,7 +154,7 @@ class Situation:
 
     def resend(self, now_s: float) -> None:
         """Send orders again to who has not acknowledged them."""
-        if self._foreseen is not None or self.is_taken_up:
+        if self._foreseen is not None or (self.is_taken_up and self.is_settled):
             self.nodes.resend(self.obeyed, now_s)
 
     # What was heard, and since when.

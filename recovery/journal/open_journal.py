@@ -42,6 +42,10 @@ class OpenJournal(Protocol):
         """
         ...
 
+    def append_entries(self, entries: Sequence[Entry], /) -> None:
+        """Do as `append_many` with entries that are numbered and dated already, behind the newest one."""
+        ...
+
     def read_newer(self) -> tuple[Entry, ...]:
         """Return what other controllers have written since this one last read or wrote; it is known from now on."""
         ...

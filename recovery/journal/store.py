@@ -54,6 +54,7 @@ class _Append:
     """One caller's records on their way to the writer thread."""
 
     records: Sequence[Record]
+    given: Sequence[Entry] = ()  # the same, where they are numbered and dated already
     is_written: threading.Event = field(default_factory=threading.Event)
     is_abandoned: bool = False  # its caller was told that nothing was written
     entries: tuple[Entry, ...] = ()
@@ -116,11 +117,17 @@ class Journal:
         Raises JournalError where the disk is full or fails: nothing was written then, and the
         same call can be made again later.
         """
-        if not 0 < len(records) <= GROUP_ROWS_MAX:
+        return self._append(_Append(records))
+
+    def append_entries(self, entries: Sequence[Entry]) -> None:
+        """Do so with entries that are numbered and dated already, behind the newest one."""
+        self._append(_Append([entry.record for entry in entries], entries))
+
+    def _append(self, wanted: _Append) -> tuple[Entry, ...]:
+        if not 0 < len(wanted.records) <= GROUP_ROWS_MAX:
             raise JournalError(
-                f"{len(records)} records in one write; 1 to {GROUP_ROWS_MAX} are allowed"
+                f"{len(wanted.records)} records in one write; 1 to {GROUP_ROWS_MAX} are allowed"
             )
-        wanted = _Append(records)
         if not self._thread.is_alive():
             raise JournalError(f"{self.path} is closed")
         try:
@@ -285,15 +292,19 @@ class Journal:
         rows: list[JournalRow] = []
         written: list[tuple[Entry, ...]] = []
         for append in group:
-            entries: list[Entry] = []
-            for record in append.records:
-                number += 1
+            entries = list(append.given)
+            for record in () if entries else append.records:
                 stamps = (self._clock.unix_s(), self._clock.now_s(), self._boot_id)
-                entry = Entry(number, *stamps, record)
+                entries.append(Entry(number + len(entries) + 1, *stamps, record))
+            for entry in entries:
+                number += 1
+                if entry.number != number:
+                    raise JournalError(
+                        f"{self.path}: record {entry.number} would follow {number - 1}"
+                    )
                 row = make_row(entry, head)
                 head = row.checksum
                 rows.append(row)
-                entries.append(entry)
             written.append(tuple(entries))
         if self._must_reopen:
             # After a failed commit it is open what of it reached the disk; a new connection

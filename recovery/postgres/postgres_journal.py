@@ -126,10 +126,7 @@ class PostgresJournal:
                 f"{len(records)} records in one write; 1 to {GROUP_ROWS_MAX} are allowed"
             )
         with self._lock:
-            if self._is_closed:
-                raise JournalError(f"{self.name} is closed")
-            if self._doubt is not None:
-                raise CommitUnknownError(self._doubt)
+            self._refuse_closed()
             entries, rows = self._prepare(records)
             if self._hold_back is None:
                 self._write(rows)
@@ -137,6 +134,37 @@ class PostgresJournal:
                 self._hold_back(self._lease, self._number, self._head, rows)
             self._number, self._head = rows[-1].number, rows[-1].checksum
             return entries
+
+    def append_entries(
+        self, entries: Sequence[Entry], doubt: CommitUnknownError | None = None
+    ) -> None:
+        """Do so with entries that are numbered and dated already; ``doubt``: nobody knows whether they were written a moment ago."""
+        with self._lock:
+            self._refuse_closed()
+            rows = self._rows(entries)
+            if doubt is None:
+                self._write(rows)
+            else:
+                self._resolve(rows, doubt)
+            self._number, self._head = rows[-1].number, rows[-1].checksum
+
+    def append_call(self, entries: Sequence[Entry]) -> tuple[object, ...]:
+        """Return the values of the APPEND_CALL that writes such entries. Where that is durable, `note_appended` follows."""
+        with self._lock:
+            self._refuse_closed()
+            rows, ours = self._rows(entries), self._leases.controller_id
+            return append_values(ours, self._lease, rows, self._number, self._head)
+
+    def note_appended(self, entries: Sequence[Entry]) -> None:
+        with self._lock:
+            newest = self._rows(entries)[-1]
+            self._number, self._head = newest.number, newest.checksum
+
+    def _refuse_closed(self) -> None:
+        if self._is_closed:
+            raise JournalError(f"{self.name} is closed")
+        if self._doubt is not None:
+            raise CommitUnknownError(self._doubt)
 
     def read_newer(self) -> tuple[Entry, ...]:
         """Return what was written behind what this object knows, by others, and know it from now on.
@@ -175,17 +203,22 @@ class PostgresJournal:
             self._is_closed = True
 
     def _prepare(self, records: Sequence[Record]) -> _Writing:
-        number, head = self._number, self._head
-        entries, rows = [], []
-        for record in records:
-            number += 1
+        entries = []
+        for number, record in enumerate(records, self._number + 1):
             stamps = (self._clock.unix_s(), self._clock.now_s(), self._boot_id)
-            entry = Entry(number, *stamps, record)
+            entries.append(Entry(number, *stamps, record))
+        return tuple(entries), self._rows(entries)
+
+    def _rows(self, entries: Sequence[Entry]) -> list[JournalRow]:
+        """Return the rows of entries that follow the newest one."""
+        head, rows = self._head, []
+        for number, entry in enumerate(entries, self._number + 1):
+            if entry.number != number:
+                raise JournalError(f"{self.name}: record {entry.number} would follow {number - 1}")
             row = make_row(entry, head)
             head = row.checksum
-            entries.append(entry)
             rows.append(row)
-        return tuple(entries), rows
+        return rows
 
     def _write(self, rows: list[JournalRow]) -> None:
         """Return once the rows are durable; raise what `append_many` says."""

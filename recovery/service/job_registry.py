@@ -23,7 +23,15 @@ from recovery.journal.records import Entry
 from recovery.journal.stored_journal import StoredJournal
 from recovery.messages.exchange import LauncherLine
 from recovery.postgres.leases import HeldByOtherError
-from recovery.service.job_store import ALONE, ControllerFleet, Ended, FoundJobs, JobStore, StoredJob
+from recovery.service.job_store import (
+    ALONE,
+    ControllerFleet,
+    Ended,
+    FoundJobs,
+    JobStore,
+    StoreCommitter,
+    StoredJob,
+)
 from recovery.service.join_difference import refuse_difference
 from recovery.service.listening_clock import Hearing
 from recovery.service.newest_orders import NewestOrders
@@ -100,6 +108,7 @@ class JobRegistry:
         parts_for: Callable[[Join], Parts],
         *,
         make_core: CoreMaker = make_core,
+        committer: StoreCommitter | None = None,
         jobs_max: int = 500,
         of_subject_percent: float = 50.0,
         journal_bytes_per_day: float = math.inf,
@@ -109,7 +118,9 @@ class JobRegistry:
         alive: Moment | None = None,
         launchers: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
-        """``alive``: when the controller before was last alive; None: not known. ``launchers`` returns the subjects who may launch jobs.
+        """``committer`` writes the jobs' journals; None: each decision waits for the disk.
+
+        ``alive``: when the controller before was last alive; None: not known. ``launchers`` returns the subjects who may launch jobs.
 
         ``policy_for`` gives a job's limits by its name, ``parts_for`` what its controller works with."""
         self._store = store
@@ -121,6 +132,7 @@ class JobRegistry:
         self.policy_for = policy_for
         self._parts_for = parts_for
         self._make_core = make_core
+        self._committer = committer
         self._jobs_max = jobs_max
         self._unreported_s = unreported_s
         self._of_subject_max = max(1, int(jobs_max * of_subject_percent / 100.0))
@@ -243,6 +255,7 @@ class JobRegistry:
             clock=self._clock,
             listener=self._listener,
             make_core=self._make_core,
+            committer=self._committer,
             resumes=resumes,
             has_reported=not resumes,
             joined_at_s=hearing.now_s(),
@@ -533,7 +546,11 @@ class JobRegistry:
     def close(self) -> None:
         """Close the journals of the running jobs; training continues."""
         for job in self.running.values():
+            job.push()
+        for job in self.running.values():
             job.close()
+        if self._committer is not None:
+            self._committer.close()
 
 
 def refuse_ended(

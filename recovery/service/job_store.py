@@ -1,7 +1,7 @@
 """What the service asks of the place where its jobs are kept: a folder (`stored_jobs`) or PostgreSQL (`postgres_jobs`)."""
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
@@ -12,6 +12,7 @@ from rankmend.clock import Clock
 from recovery.api.wire import Join
 from recovery.journal.job_records import JobOutcome
 from recovery.journal.open_journal import OpenJournal
+from recovery.journal.pen import Committer
 from recovery.journal.records import Entry
 from recovery.journal.stored_journal import StoredJournal, Written
 from recovery.slurm.desk_lease import DeskLease
@@ -131,6 +132,12 @@ class JobHold(Protocol):
         ...
 
 
+class StoreCommitter(Committer, Protocol):
+    def close(self) -> None:
+        """End its threads; no pen is written any more."""
+        ...
+
+
 class JobStore(Protocol):
     """All jobs, and what they share. For the deciding thread, but where it says so."""
 
@@ -200,6 +207,10 @@ class JobStore(Protocol):
 
     def remove(self, found: FoundJobs) -> None:
         """Remove an ended job for good."""
+        ...
+
+    def committer(self, clock: Clock, note_commit: Callable[[float], None]) -> StoreCommitter:
+        """Return what writes the jobs' journals beside the deciding thread. ``note_commit`` receives how long each commit took."""
         ...
 
     def open_cluster(self, clock: Clock) -> OpenJournal: ...

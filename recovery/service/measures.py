@@ -36,6 +36,7 @@ from recovery.slurm.limits import SlurmLimits
 # MTTR is aimed at seconds; requeues and reloads of large models take up to an hour.
 _PHASE_BUCKETS_S: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 180, 600, 1800, 3600)
 _TURN_BUCKETS_S: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5)
+_COMMIT_BUCKETS_S: Final = (0.001, 0.005, 0.02, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _STEPS_BUCKETS: Final = (0, 1, 3, 10, 30, 100, 300, 1000, 3000, 10_000)
 _COST_PARTS: Final = ("stalls", "recomputed", "restarts")
 _ENTRIES_MAX: Final = 1000  # per incident, kept for its account
@@ -125,11 +126,19 @@ class Measures:
             "alerts_refused", "Alerts refused because one sender has too many."
         )
         self.failures = counter("job_failures", "Failures of the code that manages a job.")
-        self.turn_s = Histogram(
-            f"{_PREFIX}_turn_seconds",
-            "Turns of the deciding thread that had work, journal included.",
-            buckets=_TURN_BUCKETS_S,
-            registry=self.registry,
+        self.turn_s, self.commit_s = (
+            Histogram(
+                f"{_PREFIX}_turn_seconds",
+                "Turns of the deciding thread that had work.",
+                buckets=_TURN_BUCKETS_S,
+                registry=self.registry,
+            ),
+            Histogram(
+                f"{_PREFIX}_commit_seconds",
+                "Commits of jobs' journals: until the disk, or PostgreSQL, has them.",
+                buckets=_COMMIT_BUCKETS_S,
+                registry=self.registry,
+            ),
         )
         self.jobs = gauge("jobs", "Jobs that this controller manages.")
         self.queue = gauge("reports_queued", "Reports waiting for the deciding thread.")

@@ -34,6 +34,7 @@ from recovery.postgres.database import Database, Row
 from recovery.postgres.database_errors import CommitUnknownError, StatementRefusedError
 from recovery.postgres.database_url import read_database_url
 from recovery.postgres.desk_journal import DeskJournal
+from recovery.postgres.group_commit import GroupCommit
 from recovery.postgres.leases import HeldByOtherError, JournalLease, Leases
 from recovery.postgres.migration import check_schema
 from recovery.postgres.postgres_journal import HoldBack, PostgresJournal, read_entries
@@ -428,6 +429,9 @@ class PostgresJobs:
             (uuid.UUID(found.job_id), self._leases.controller_id),
         )
         shutil.rmtree(found.journal.folder, ignore_errors=True)
+
+    def committer(self, clock: Clock, note_commit: Callable[[float], None]) -> GroupCommit:
+        return GroupCommit(self._database, clock, note_commit)
 
     def open_cluster(self, clock: Clock) -> PostgresJournal:
         lease = JournalLease(CLUSTER, 0)

@@ -14,7 +14,7 @@ from typing import Final, Protocol, TypeAlias
 
 from detectors.node.job_libraries import LibraryShare
 from rankmend.backoff import Backoff
-from rankmend.clock import Clock
+from rankmend.clock import Clock, read_boot_id
 from rankmend.errors import ConfigError, JobHeldError, JournalError, RankmendError
 from rankmend.version import RANKMEND_VERSION
 from recovery.api.parallel_sizes import from_wire
@@ -33,6 +33,7 @@ from recovery.journal.launcher_lines import LauncherLines
 from recovery.journal.ledger import Ledger, Wish
 from recovery.journal.limits import Policy
 from recovery.journal.open_journal import OpenJournal
+from recovery.journal.pen import AheadPen, Committer, DirectJournal
 from recovery.journal.records import Entry, encode_record
 from recovery.messages.copying import CopyRequest
 from recovery.messages.exchange import RankStart, Report
@@ -111,12 +112,12 @@ class Core(Protocol):
 
 
 CoreMaker: TypeAlias = Callable[
-    [OpenJournal, Orders, JobSettings, Parts, Clock, Callable[[Entry], None]], Core
+    [DirectJournal | AheadPen, Orders, JobSettings, Parts, Clock, Callable[[Entry], None]], Core
 ]
 
 
 def make_core(
-    journal: OpenJournal,
+    journal: DirectJournal | AheadPen,
     orders: Orders,
     settings: JobSettings,
     parts: Parts,
@@ -257,6 +258,7 @@ class Job:
     clock: Clock
     listener: Listener
     make_core: CoreMaker = make_core
+    committer: Committer | None = None  # None: each decision waits for the disk
     controller: Core | None = None
     problem: str | None = None
     runs: set[str] = field(default_factory=set)
@@ -285,6 +287,7 @@ class Job:
     _prepared: Core | None = None  # whose first records may not be durable yet
     _found_end: JobOutcome | None = None
     _journal: OpenJournal | None = None
+    _pen: AheadPen | None = None  # that writes it, where there is a committer
 
     @property
     def job_id(self) -> str:
@@ -360,6 +363,8 @@ class Job:
             self._fail(failure)
         elif controller is not None:
             self.controller = controller
+            if self._pen is not None:
+                self._pen.go_ahead()
 
     def _start(self) -> None:
         self._prepare()
@@ -374,8 +379,11 @@ class Job:
         self.listener.journal_opened(self, journal.opened, journal.last_number)
         if journal.opened:
             self.began_unix_s = journal.opened[0].unix_s
+        pen: DirectJournal | AheadPen = journal
+        if self.committer is not None:
+            pen = self._pen = AheadPen(journal, self.committer, self.clock, read_boot_id())
         controller = self.make_core(
-            journal, self.orders, self.settings, self.parts, self.clock, self._heard
+            pen, self.orders, self.settings, self.parts, self.clock, self._heard
         )
         journal.opened = ()  # the controller's ledger holds what counts of it
         ended = controller.ledger.ended
@@ -502,10 +510,18 @@ class Job:
         """Return whether something is to be done: a tick, or another try to take the job up."""
         if self.controller is None:
             return now_s >= self.retry_at_s
-        pause_s, share = (
-            (TICK_BUSY_S, _TICK_SHARE) if self.is_touched else (TICK_S, _CALM_TICK_SHARE)
-        )
+        pause_s, share = (TICK_BUSY_S, _TICK_SHARE) if self.is_busy else (TICK_S, _CALM_TICK_SHARE)
         return now_s - self.ticked_at_s >= max(pause_s, min(_TICK_S_MAX, self.tick_took_s / share))
+
+    @property
+    def is_busy(self) -> bool:
+        """Return whether the next tick is not to wait: there is something to decide, or to do as soon as the disk has what was decided."""
+        return self.is_touched or (self._pen is not None and self._pen.owes_decision)
+
+    def push(self) -> None:
+        """Have written what waits for the disk. `close` waits for it."""
+        if self._pen is not None:
+            self._pen.push()
 
     def tick(self, now_s: float) -> None:
         self.ticked_at_s, self.is_touched = now_s, False
@@ -573,7 +589,10 @@ class Job:
     def _put_away(self) -> None:
         self.controller = None
         journal, self._journal = self._journal, None
-        if journal is not None:
+        pen, self._pen = self._pen, None
+        if pen is not None:
+            pen.close()
+        elif journal is not None:
             journal.close()
 
 

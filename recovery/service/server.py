@@ -156,6 +156,7 @@ class Service:
                 self._policy_for,
                 self._parts_for(desk, parts_for),
                 make_core=make_core,
+                committer=self._store.committer(clock, self.measures.commit_s.observe),
                 jobs_max=config.jobs.at_once_max,
                 of_subject_percent=config.jobs.of_subject_percent,
                 journal_bytes_per_day=config.limits.journal_bytes_per_day,

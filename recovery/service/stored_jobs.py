@@ -16,7 +16,7 @@ import os
 import secrets
 import shutil
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -28,6 +28,7 @@ from rankmend.errors import ConfigError, JobHeldError, JournalError, LaunchError
 from rankmend.files import read_capped, read_if_there, replace_file
 from rankmend.foreign_links import make_private, refuse_foreign_link
 from recovery.api.wire import Join
+from recovery.journal.committer import CommitThreads
 from recovery.journal.job_folder import JobFolder, open_job, read_json
 from recovery.journal.job_key import JobKey
 from recovery.journal.network_storage import refuse_network_file_system
@@ -196,6 +197,9 @@ class StateFolder:
 
     def write_held(self) -> dict[str, Exception]:
         return {}  # what a journal in a file gets is durable at once
+
+    def committer(self, clock: Clock, note_commit: Callable[[float], None]) -> CommitThreads:
+        return CommitThreads(clock, note_commit)
 
     def open_cluster(self, clock: Clock) -> Journal:
         return Journal(self.cluster / "journal.db", clock, read_boot_id())

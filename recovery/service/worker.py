@@ -175,9 +175,7 @@ class Worker:
     def _sleep_s(self) -> float:
         if self.jobs.has_freed:
             return 0.0
-        is_busy = self.jobs.is_taking_over or any(
-            job.is_touched for job in self.jobs.running.values()
-        )
+        is_busy = self.jobs.is_taking_over or any(job.is_busy for job in self.jobs.running.values())
         return TICK_BUSY_S if is_busy else IDLE_S
 
     def _hear(self, batch: InboxBatch) -> None:
