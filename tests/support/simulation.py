@@ -30,6 +30,7 @@ from recovery.journal.job_records import JobOutcome, OutcomeKind, TailCut
 from recovery.journal.journal_rows import GENESIS, JournalRow, make_row, verify_rows
 from recovery.journal.ledger import Ledger
 from recovery.journal.limits import Policy
+from recovery.journal.pen import AheadPen
 from recovery.journal.records import Entry, Record
 from recovery.messages.codec import decode_order, decode_report, encode_message
 from recovery.messages.exchange import (
@@ -110,6 +111,7 @@ class Scenario:
     kills_launcher: bool = False  # a crash takes launcher and ranks along
     is_network_bad: bool = False
     tears_tail: bool = False  # a crash while the journal is written leaves half of it
+    commit_s: float = 0.0  # at most, for one commit; 0: each decision waits for the disk
 
 
 def draw_scenario(seed: int) -> Scenario:
@@ -146,6 +148,7 @@ def draw_scenario(seed: int) -> Scenario:
         kills_launcher=random.random() < 0.5,
         is_network_bad=random.random() < 0.7,
         tears_tail=random.random() < 0.5,
+        commit_s=random.choice([0.0, 0.0, 0.5, 8.0]),
     )
 
 
@@ -203,9 +206,21 @@ class SimJournal:
             del world.disk.rows[len(entries) :]
             self.opened += self._write((TailCut(first, torn, 0, "half written"),))
 
+    @property
+    def last_number(self) -> int:
+        return len(self._world.disk.rows)
+
     def append_many(self, records: Sequence[Record]) -> tuple[Entry, ...]:
+        return self._append(tuple(self._world.reword(record) for record in records), ())
+
+    def append_entries(self, entries: Sequence[Entry]) -> None:
+        self._append(tuple(entry.record for entry in entries), entries)
+
+    def close(self) -> None:
+        """Keep nothing open."""
+
+    def _append(self, records: Sequence[Record], given: Sequence[Entry]) -> tuple[Entry, ...]:
         world = self._world
-        records = tuple(world.reword(record) for record in records)
         try:
             world.cross()
         except CrashError:
@@ -214,16 +229,19 @@ class SimJournal:
             raise
         if world.is_in(world.scenario.journal_fails):
             raise JournalError("cannot write journal.db: database or disk is full (ENOSPC 28)")
-        entries = self._write(records)
+        entries = self._write(records, given)
         for entry in entries:
             world.remember(entry)
         world.cross()
         return entries
 
-    def _write(self, records: Sequence[Record]) -> tuple[Entry, ...]:
+    def _write(
+        self, records: Sequence[Record], given: Sequence[Entry] = ()
+    ) -> tuple[Entry, ...]:
         rows, entries = self._world.disk.rows, []
-        for record in records:
-            entry = self._entry(len(rows) + 1, record)
+        for place, record in enumerate(records):
+            entry = given[place] if given else self._entry(len(rows) + 1, record)
+            assert entry.number == len(rows) + 1, "written out of order"
             rows.append(make_row(entry, rows[-1].checksum if rows else GENESIS))
             entries.append(entry)
         return tuple(entries)
@@ -238,6 +256,36 @@ class SimJournal:
     def _entry(self, number: int, record: Record) -> Entry:
         clock = self._world.clock
         return Entry(number, clock.unix_s(), clock.now_s(), "boot-1", record)
+
+
+class SimCommitter:
+    """Writes what the controller has handed in a while later: one commit at a time, and all of it."""
+
+    quick_s = 0.0
+
+    def __init__(self, world: "SimWorld") -> None:
+        self._world = world
+        self._generation = world.generation
+        self._is_under_way = False
+
+    def take(self, pen: AheadPen, /, *, is_urgent: bool) -> None:  # noqa: ARG002 - there is one pen
+        if not self._is_under_way:
+            self._is_under_way = True
+            world = self._world
+            delay_s = world.random.uniform(0.0, world.scenario.commit_s)
+            world.clock.call_after(delay_s, lambda: self._commit(pen))
+
+    def _commit(self, pen: AheadPen) -> None:
+        if self._world.generation != self._generation or self._world.is_dead:
+            return
+        try:
+            pen.commit()
+        except CrashError:
+            self._world.crash()
+            return
+        self._is_under_way = False
+        if pen.has_pending:
+            self.take(pen, is_urgent=True)
 
 
 class SimWorld:
@@ -272,7 +320,7 @@ class SimWorld:
         self._launchers = 0
         self.node = SimNode(self)
         self._controller: Controller | None = None
-        self._generation = 0
+        self.generation = 0
 
     # Boundaries and rules.
 
@@ -370,11 +418,11 @@ class SimWorld:
 
     def report(self, report: Report) -> None:
         body = encode_message(self.reword(report))
-        generation = self._generation if self.scenario.kills_launcher else None
+        generation = self.generation if self.scenario.kills_launcher else None
         self._deliver(lambda: self._hand_over(body, generation))
 
     def _hand_over(self, body: bytes, generation: int | None) -> None:
-        if generation in (None, self._generation):  # in one process, messages die with it
+        if generation in (None, self.generation):  # in one process, messages die with it
             self._guarded(lambda control: _hear(control, body))
 
     def _guarded(self, action: Callable[[Controller], None]) -> None:
@@ -384,25 +432,28 @@ class SimWorld:
         try:
             action(control)
         except CrashError:
-            self._crash()
+            self.crash()
             return
         if control.outcome is not None:
             self._end(control.outcome)
 
     def boot(self) -> None:
         """Start rankmend: the first time, or again after it died."""
-        self._generation += 1
+        self.generation += 1
         journal = SimJournal(self)
         self.journaled = fold_all(journal.opened)
-        control = Controller(journal, self, self, self, self, self.clock, self.settings)
+        pen = AheadPen(journal, SimCommitter(self), self.clock, "boot-1")
+        control = Controller(pen, self, self, self, self, self.clock, self.settings)
         try:
             control.start()
         except CrashError:
-            self._crash()
+            self.crash()
             return
         except JournalError:
             self.clock.call_after(5.0, self.boot)
             return
+        if self.scenario.commit_s:
+            pen.go_ahead()
         self._controller = control
         self._tick(control)
 
@@ -411,7 +462,11 @@ class SimWorld:
             self._guarded(lambda it: it.tick())
             self.clock.call_after(0.25, lambda: self._tick(control))
 
-    def _crash(self) -> None:
+    @property
+    def is_dead(self) -> bool:
+        return self._controller is None
+
+    def crash(self) -> None:
         self.crashed += 1
         self._controller = None
         if self.scenario.kills_launcher:
