@@ -259,33 +259,47 @@ class SimJournal:
 
 
 class SimCommitter:
-    """Writes what the controller has handed in a while later: one commit at a time, and all of it."""
+    """Writes what the controller has handed in a while later: one commit at a time, and all of it.
+
+    ``is_over`` tells whether the controller has died since, ``crash`` is called where it dies of a commit.
+    """
 
     quick_s = 0.0
 
-    def __init__(self, world: "SimWorld") -> None:
-        self._world = world
-        self._generation = world.generation
+    def __init__(
+        self, clock: SimClock, delays: Random, commit_s: float,
+        is_over: Callable[[], bool], crash: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self._clock = clock
+        self._delays = delays
+        self._commit_s = commit_s
+        self._is_over = is_over
+        self._crash = crash
         self._is_under_way = False
 
     def take(self, pen: AheadPen, /, *, is_urgent: bool) -> None:  # noqa: ARG002 - there is one pen
         if not self._is_under_way:
             self._is_under_way = True
-            world = self._world
-            delay_s = world.random.uniform(0.0, world.scenario.commit_s)
-            world.clock.call_after(delay_s, lambda: self._commit(pen))
+            delay_s = self._delays.uniform(0.0, self._commit_s)
+            self._clock.call_after(delay_s, lambda: self._commit(pen))
 
     def _commit(self, pen: AheadPen) -> None:
-        if self._world.generation != self._generation or self._world.is_dead:
+        if self._is_over():
             return
         try:
             pen.commit()
         except CrashError:
-            self._world.crash()
+            self._crash()
             return
         self._is_under_way = False
         if pen.has_pending:
             self.take(pen, is_urgent=True)
+
+
+class SimPen(AheadPen):
+    def wait(self, timeout_s: float) -> None:  # noqa: ARG002 - simulated time stands still meanwhile
+        self.commit()
+        self.durable_number()
 
 
 class SimWorld:
@@ -320,7 +334,7 @@ class SimWorld:
         self._launchers = 0
         self.node = SimNode(self)
         self._controller: Controller | None = None
-        self.generation = 0
+        self._generation = 0
 
     # Boundaries and rules.
 
@@ -418,11 +432,11 @@ class SimWorld:
 
     def report(self, report: Report) -> None:
         body = encode_message(self.reword(report))
-        generation = self.generation if self.scenario.kills_launcher else None
+        generation = self._generation if self.scenario.kills_launcher else None
         self._deliver(lambda: self._hand_over(body, generation))
 
     def _hand_over(self, body: bytes, generation: int | None) -> None:
-        if generation in (None, self.generation):  # in one process, messages die with it
+        if generation in (None, self._generation):  # in one process, messages die with it
             self._guarded(lambda control: _hear(control, body))
 
     def _guarded(self, action: Callable[[Controller], None]) -> None:
@@ -439,10 +453,15 @@ class SimWorld:
 
     def boot(self) -> None:
         """Start rankmend: the first time, or again after it died."""
-        self.generation += 1
+        self._generation += 1
         journal = SimJournal(self)
         self.journaled = fold_all(journal.opened)
-        pen = AheadPen(journal, SimCommitter(self), self.clock, "boot-1")
+        generation = self._generation
+        committer = SimCommitter(
+            self.clock, self.random, self.scenario.commit_s,
+            lambda: self._controller is None or self._generation != generation, self.crash,
+        )  # fmt: skip
+        pen = SimPen(journal, committer, self.clock, "boot-1")
         control = Controller(pen, self, self, self, self, self.clock, self.settings)
         try:
             control.start()
@@ -461,10 +480,6 @@ class SimWorld:
         if self._controller is control:
             self._guarded(lambda it: it.tick())
             self.clock.call_after(0.25, lambda: self._tick(control))
-
-    @property
-    def is_dead(self) -> bool:
-        return self._controller is None
 
     def crash(self) -> None:
         self.crashed += 1

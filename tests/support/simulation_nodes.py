@@ -57,7 +57,7 @@ from recovery.messages.outside import NodeEvidence, PersonAct, PersonCommand
 from recovery.service.listening_clock import Hearing
 from tests.support.rank_ends import rank_end
 from tests.support.rewording import Words, reword, without_words
-from tests.support.simulation import CrashError, SimClock, SimJournal
+from tests.support.simulation import CrashError, SimClock, SimCommitter, SimJournal, SimPen
 
 _T = TypeVar("_T")
 
@@ -120,6 +120,7 @@ class Setting:
     full_at: int = 0  # the boundary at which the controller's disk becomes full for a while
     torn_ratio: float = 0.0  # of checkpoints
     tears_tail: bool = False  # a crash while the journal is written leaves half of it
+    commit_s: float = 0.0  # at most, for one commit; 0: each decision waits for the disk
     tells_unreachable: bool = False  # launchers report which peers they can't reach
 
 
@@ -165,6 +166,7 @@ def draw_setting(seed: int, *, ends_launchers: bool = True) -> Setting:
         has_two_controllers=random.random() < 0.08,
         torn_ratio=random.choice([0.0, 0.3, 1.0]),
         tears_tail=random.random() < 0.5,
+        commit_s=Random(-6 - seed).choice([0.0, 0.0, 0.5, 8.0]),
     )
 
 
@@ -290,8 +292,14 @@ class Control:
             self.settings_now = settings
             journal = SimJournal(self)
             self.journaled = fold_all(journal.opened)
+            starts = self.starts
+            committer = SimCommitter(
+                self.clock, self.pauses, self.scenario.commit_s,
+                lambda: self.control is None or self.starts != starts, self.crash,
+            )  # fmt: skip
+            pen = SimPen(journal, committer, self.clock, "boot-1")
             control = Controller(
-                journal, self, None, None, None, self.clock, settings, self.world.read,
+                pen, self, None, None, None, self.clock, settings, self.world.read,
                 gate=self.world, pool=self.world, hearing=self.hearing,
             )  # fmt: skip
             control.start()
@@ -301,6 +309,8 @@ class Control:
         except JournalError:
             self.clock.call_after(5.0, self.boot)
             return
+        if self.scenario.commit_s:
+            pen.go_ahead()
         self.control = control
         self._tick(control)
 
