@@ -114,7 +114,10 @@ class Launcher:
                 )
                 self._port += 1
                 report = replace(
-                    report, attempt=order.attempt, ranks=ranks, rendezvous=Endpoint("127.0.0.1", self._port)
+                    report,
+                    attempt=order.attempt,
+                    ranks=ranks,
+                    rendezvous=Endpoint("127.0.0.1", self._port),
                 )
             elif not order.ranks:
                 report = replace(report, ranks=(), empty_through=max(order.attempt, report.attempt))
@@ -137,7 +140,9 @@ class Launcher:
     def kill(self) -> None:
         self.is_dead = True
         first, *others = self.report.ranks
-        first = replace(first, process_state="", exit=RankExit(0.1, None, 9, False, False, None, ()))
+        first = replace(
+            first, process_state="", exit=RankExit(0.1, None, 9, False, False, None, ())
+        )
         self._say(replace(self.report, ranks=(first, *others)))
 
     def _say(self, report: Report) -> None:
@@ -164,7 +169,7 @@ def measure(jobs: int, commit_s: float, folder: Path) -> dict[str, object]:
     should_stop = threading.Event()
 
     def drive() -> None:
-        due_s = {one: 0.0 for one in launchers}
+        due_s = dict.fromkeys(launchers, 0.0)
         while not should_stop.is_set():
             now_s = time.monotonic()
             for one in launchers:

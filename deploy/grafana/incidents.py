@@ -244,11 +244,17 @@ def _controller(made: Dashboard) -> None:
             "Journal",
             [
                 (
-                    f"max by (instance) (rankmend_controller_journal_append_seconds{{{CLUSTER}}})",
-                    "{{instance}}",
-                )
+                    f"sum by (instance) (rate(rankmend_controller_commit_seconds_sum{{{CLUSTER}}}[$__rate_interval]))"
+                    f" / sum by (instance) (rate(rankmend_controller_commit_seconds_count{{{CLUSTER}}}[$__rate_interval]))",
+                    "{{instance}}: mean",
+                ),
+                (
+                    "histogram_quantile(0.99, sum by (instance, le)"
+                    f" (rate(rankmend_controller_commit_seconds_bucket{{{CLUSTER}}}[$__rate_interval])))",
+                    "{{instance}}: 99 % within",
+                ),
             ],
-            "How long the slowest job's newest record took to become durable. Each second delays every recovery by one.",
+            "How long a commit to the journals of jobs takes. A recovery waits for two to four. Above 0.5 s: RankmendJournalSlow.",
             unit="s",
             width=8,
         ),

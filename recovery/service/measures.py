@@ -159,11 +159,6 @@ class Measures:
             "What is left of the cluster's budgets, by budget: stops_per_hour, nodes_held.",
             "budget",
         )
-        self.journal_s = gauge(
-            "journal_append_seconds",
-            "Journal latency: age of the newest record when it became durable, by job_id.",
-            "job_id",
-        )
         self.checkpoint_age_s = gauge(
             "checkpoint_age_seconds",
             "Age of the newest restorable checkpoint, by job_id.",
@@ -394,7 +389,6 @@ class Measures:
             self.accounts.entry(job.job_id, entry)
         if self.readings is not None:
             self.readings.entry(job.job_id, job.hold.stored_journal.folder, entry)
-        self.journal_s.labels(job.job_id).set(max(0.0, job.clock.now_s() - entry.monotonic_s))
         running = self._running.get(job.job_id)
         if isinstance(record, IncidentOpened):
             running = self._running[job.job_id] = []
@@ -440,8 +434,7 @@ class Measures:
         if self.readings is not None:
             self.readings.ended(job.job_id)
         self._running.pop(job.job_id, None)
-        for gauge in (self.budget, self.journal_s):
-            _remove(gauge, job.job_id)
+        _remove(self.budget, job.job_id)
         for trouble in Trouble:
             _remove(self.wrong_numbers, job.job_id, trouble.value)
         _remove(self.wrong_numbers, job.job_id, _REPLICAS)

@@ -235,9 +235,7 @@ class SimJournal:
         world.cross()
         return entries
 
-    def _write(
-        self, records: Sequence[Record], given: Sequence[Entry] = ()
-    ) -> tuple[Entry, ...]:
+    def _write(self, records: Sequence[Record], given: Sequence[Entry] = ()) -> tuple[Entry, ...]:
         rows, entries = self._world.disk.rows, []
         for place, record in enumerate(records):
             entry = given[place] if given else self._entry(len(rows) + 1, record)
@@ -277,7 +275,7 @@ class SimCommitter:
         self._crash = crash
         self._is_under_way = False
 
-    def take(self, pen: AheadPen, /, *, is_urgent: bool) -> None:  # noqa: ARG002 - there is one pen
+    def take(self, pen: AheadPen, /, *, is_urgent: bool) -> None:
         if not self._is_under_way:
             self._is_under_way = True
             delay_s = self._delays.uniform(0.0, self._commit_s)
@@ -297,7 +295,7 @@ class SimCommitter:
 
 
 class SimPen(AheadPen):
-    def wait(self, timeout_s: float) -> None:  # noqa: ARG002 - simulated time stands still meanwhile
+    def wait(self, timeout_s: float) -> None:
         self.commit()
         self.durable_number()
 

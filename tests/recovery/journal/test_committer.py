@@ -76,7 +76,9 @@ def test_a_decision_passes_the_bookkeeping_of_jobs_whose_disk_does_not_answer(
         journal_of(pen).may_write.set()
     for pen in pens:
         pen.close()
-    assert [len(open_readonly(tmp_path / f"{n}.db").entries) for n in range(len(noting))] == [1] * len(noting)
+    assert [len(open_readonly(tmp_path / f"{n}.db").entries) for n in range(len(noting))] == [
+        1
+    ] * len(noting)
     assert len(took) == len(pens)
     threads.close()
 
