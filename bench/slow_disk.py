@@ -69,7 +69,7 @@ class Disk:
 class SlowHold(FolderHold):
     disk: Disk
 
-    def open_journal(self, clock: Clock) -> Journal:
+    def open_journal(self, clock: Clock, *, uses_snapshot: bool = False) -> Journal:  # noqa: ARG002
         return self.disk.journal(self.folder.journal, clock)
 
 

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 from rankmend.backoff import Backoff
 from rankmend.errors import JournalError, RankmendError
 from recovery.journal.fold.entry_fold import fold, fold_all
+from recovery.journal.fold_snapshot import EVERY
 from recovery.journal.job_records import RecordsLost
 from recovery.journal.ledger import Ledger
 from recovery.journal.pen import WAIT_S, AheadPen, DirectJournal, DirectPen, Pen
@@ -37,7 +38,11 @@ class JobMemory:
     def __init__(self, journal: DirectJournal | AheadPen, copy: BudgetStore | None) -> None:
         self._pen: Pen = journal if isinstance(journal, AheadPen) else DirectPen(journal)
         self._copy = copy
-        self.ledger: Ledger = fold_all(self._pen.opened)
+        known = self._pen.foundation
+        self.ledger: Ledger = fold_all(self._pen.opened, None if known is None else known.ledger)
+        self._kept = (
+            0 if known is None else known.number
+        )  # the newest record in a snapshot of the fold
         self._decided = self.ledger.number  # the newest record that something may follow from
         self._untold: deque[Entry] = deque()  # not known to be durable, or not yet told
         self._is_copy_due = False
@@ -114,6 +119,13 @@ class JobMemory:
         while self._untold and self._untold[0].number <= number:
             told.append(self._untold.popleft())
         self._durable = number
+        if (
+            number - self._kept >= EVERY
+            and number == self.ledger.number
+            and self.ledger.incident is None
+        ):
+            self._kept = number
+            self._pen.offer_fold(self.ledger)
         return number >= self._decided, told
 
     def save_copy_if_due(self) -> None:

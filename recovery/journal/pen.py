@@ -15,7 +15,9 @@ from typing import Final, Protocol
 
 from rankmend.clock import Clock
 from rankmend.errors import JournalError, RankmendError
+from recovery.journal.fold_snapshot import Foundation
 from recovery.journal.journal_rows import GROUP_ROWS_MAX
+from recovery.journal.ledger import Ledger
 from recovery.journal.record_weights import has_decision
 from recovery.journal.records import Entry, Record, encode_record
 
@@ -48,7 +50,20 @@ class EntryJournal(DirectJournal, Protocol):
         ...
 
 
+class FoldKeeper(Protocol):
+    """A journal that keeps snapshots of its fold (`recovery.journal.fold_snapshot`)."""
+
+    foundation: Foundation | None
+
+    def keep_fold(self, ledger: Ledger, /) -> None: ...
+
+
 class Pen(Protocol):
+    @property
+    def foundation(self) -> Foundation | None:
+        """Return what comes before the entries in `opened`; None: nothing does."""
+        ...
+
     @property
     def opened(self) -> tuple[Entry, ...]: ...
 
@@ -81,6 +96,10 @@ class Pen(Protocol):
         """Return once all is durable, or raise."""
         ...
 
+    def offer_fold(self, ledger: Ledger, /) -> None:
+        """Have the ledger of all that is durable kept for the next start, off this thread."""
+        ...
+
     def wait_briefly(self) -> bool:
         """Wait for what was pushed where commits are quick; return whether all is durable."""
         ...
@@ -89,6 +108,7 @@ class Pen(Protocol):
 class DirectPen:
     """Each write is one commit, as in `rankmend run` without a service, in the simulation and in unit tests."""
 
+    foundation = None
     is_ahead = False
     is_full = False
 
@@ -115,6 +135,9 @@ class DirectPen:
     def wait(self, timeout_s: float) -> None:
         """Do nothing: all is durable."""
 
+    def offer_fold(self, ledger: Ledger, /) -> None:
+        """Do nothing."""
+
     def wait_briefly(self) -> bool:
         return True
 
@@ -136,9 +159,17 @@ class AheadPen:
     """Direct until `go_ahead`. ``write`` is for one thread, the rest for any; `commit` runs once at a time."""
 
     def __init__(
-        self, journal: EntryJournal, committer: Committer, clock: Clock, boot_id: str
+        self,
+        journal: EntryJournal,
+        committer: Committer,
+        clock: Clock,
+        boot_id: str,
+        keeper: FoldKeeper | None = None,
     ) -> None:
+        """``keeper`` keeps snapshots of the journal's fold; None: nobody does."""
         self.journal = journal
+        self._keeper = keeper
+        self._offered: Ledger | None = None
         self._committer = committer
         self._clock = clock
         self._boot_id = boot_id
@@ -154,6 +185,10 @@ class AheadPen:
     @property
     def opened(self) -> tuple[Entry, ...]:
         return self.journal.opened
+
+    @property
+    def foundation(self) -> Foundation | None:
+        return None if self._keeper is None else self._keeper.foundation
 
     @property
     def is_full(self) -> bool:
@@ -235,6 +270,9 @@ class AheadPen:
                 )
             return self._durable >= wanted
 
+    def offer_fold(self, ledger: Ledger, /) -> None:
+        self._offered = ledger
+
     # The committer.
 
     def pending(self) -> tuple[Entry, ...]:
@@ -254,6 +292,9 @@ class AheadPen:
         entries = self.pending()
         if not entries:
             return True
+        offered, self._offered = self._offered, None
+        if offered is not None and self._keeper is not None:
+            self._keeper.keep_fold(offered)
         try:
             (write or self.journal.append_entries)(entries)
         except Exception as error:  # noqa: BLE001 - who decides raises it

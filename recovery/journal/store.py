@@ -21,6 +21,8 @@ from pathlib import Path
 from rankmend.clock import Clock
 from rankmend.errors import JournalError
 from rankmend.files import sync_folder
+from recovery.journal import fold_snapshot
+from recovery.journal.fold_snapshot import Foundation
 from recovery.journal.job_records import TailCut
 from recovery.journal.journal_rows import (
     GROUP_ROWS_MAX,
@@ -37,6 +39,7 @@ from recovery.journal.journal_table import (
     read_rows,
     refuse_other_version,
 )
+from recovery.journal.ledger import Ledger
 from recovery.journal.network_storage import refuse_network_file_system
 from recovery.journal.records import MAJOR, Entry, Record
 from recovery.journal.sqlite_records import reading
@@ -71,7 +74,11 @@ class Journal:
         boot_id: str,
         *,
         mountinfo: Path = Path("/proc/self/mountinfo"),
+        uses_snapshot: bool = False,
     ) -> None:
+        """Read the journal. ``uses_snapshot``: only what follows the snapshot of its fold, if there is one; `foundation` has that."""
+        self.foundation: Foundation | None = None
+        self._uses_snapshot = uses_snapshot
         self.path = path
         self._clock = clock
         self._boot_id = boot_id
@@ -81,8 +88,13 @@ class Journal:
         wal_frames = count_wal_frames(path)
         self._connection = self._connect()
         try:
-            chain = RowChain(str(path))
-            rows = read_rows(self._connection, path)
+            known = self.foundation
+            chain = (
+                RowChain(str(path))
+                if known is None
+                else RowChain(str(path), known.number, known.checksum)
+            )
+            rows = read_rows(self._connection, path, "number > ?", (chain.number,))
             entries = [entry_of(row, str(path)) for row in chain.sound(rows)]
             if wal_frames:
                 self._index = open_index(path)
@@ -92,8 +104,11 @@ class Journal:
             self._close_index()
             raise
         self.opened = tuple(entries)
-        """What the journal held when it was opened, and what opening added; oldest first."""
-        self._acknowledged = len(entries)
+        """What the journal held when it was opened behind its `foundation`, and what opening added; oldest first."""
+        self.began_unix_s = known.began_unix_s if known is not None else None
+        if entries and known is None:
+            self.began_unix_s = entries[0].unix_s
+        self._acknowledged = chain.number
         self._head = chain.checksum
         self._must_reopen = False
         self._lock = threading.Lock()
@@ -151,6 +166,14 @@ class Journal:
     def read_newer(self) -> tuple[Entry, ...]:
         """Return nothing: no other process writes this file."""
         return ()
+
+    def keep_fold(self, ledger: Ledger) -> None:
+        """Keep the ledger of what is written now, so that the next start folds only what follows."""
+        with self._lock:
+            is_newest, head = ledger.number == self._acknowledged, self._head
+        if is_newest and self.began_unix_s is not None:
+            kept = Foundation(ledger, head, self.began_unix_s)
+            fold_snapshot.keep(self.path.parent, kept)
 
     def close(self) -> None:
         """Finish what is queued and close the file."""
@@ -210,6 +233,13 @@ class Journal:
             )
             sync_folder(self.path.parent)
         refuse_other_version(connection, self.path)
+        if self._uses_snapshot:
+            self._uses_snapshot = False  # at the start
+            self.foundation = fold_snapshot.find(
+                self.path.parent, lambda number: _checksum_of(connection, number)
+            )
+        if self.foundation is not None:
+            return  # a check of all pages reads all of the file
         verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if verdict != "ok":
             raise JournalError(f"{self.path} is damaged ({verdict}). {WAY_OUT}")
@@ -281,6 +311,8 @@ class Journal:
             if error is None:
                 self._acknowledged += sum(len(entries) for entries in written)
                 self._head = head
+                if self.began_unix_s is None and written:
+                    self.began_unix_s = written[0][0].unix_s
             for place, append in enumerate(group):
                 append.error = error
                 append.entries = written[place] if error is None else ()
@@ -336,6 +368,11 @@ class Journal:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             raise
+
+
+def _checksum_of(connection: sqlite3.Connection, number: int) -> bytes | None:
+    found = connection.execute("SELECT checksum FROM record WHERE number = ?", (number,)).fetchone()
+    return found[0] if found is not None and isinstance(found[0], bytes) else None
 
 
 @dataclass(frozen=True, slots=True)

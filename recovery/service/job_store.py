@@ -117,8 +117,11 @@ class JobHold(Protocol):
     @property
     def stored_journal(self) -> StoredJournal: ...
 
-    def open_journal(self, clock: Clock) -> OpenJournal:
-        """Open the journal for writing; JobHeldError: another controller has the job by now."""
+    def open_journal(self, clock: Clock, *, uses_snapshot: bool = False) -> OpenJournal:
+        """Open the journal for writing; JobHeldError: another controller has the job by now.
+
+        ``uses_snapshot``: it may give only what follows a snapshot of its fold (`recovery.journal.fold_snapshot`).
+        """
         ...
 
     def save(self, stored: StoredJob) -> None:

@@ -138,7 +138,7 @@ class LeasedJob:
     def stored_journal(self) -> JournalRows:
         return JournalRows(self._database, self._lease.journal, self._folder)
 
-    def open_journal(self, clock: Clock) -> PostgresJournal:
+    def open_journal(self, clock: Clock, *, uses_snapshot: bool = False) -> PostgresJournal:  # noqa: ARG002 - there is none yet
         """Open the journal under a lease that nothing was written with yet.
 
         The first one of a job that is opened together with others holds its records back until `PostgresJobs.write_held`.

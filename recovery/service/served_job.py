@@ -35,6 +35,7 @@ from recovery.journal.limits import Policy
 from recovery.journal.open_journal import OpenJournal
 from recovery.journal.pen import AheadPen, Committer, DirectJournal
 from recovery.journal.records import Entry, encode_record
+from recovery.journal.store import Journal
 from recovery.messages.copying import CopyRequest
 from recovery.messages.exchange import RankStart, Report
 from recovery.messages.outside import NodeEvidence, PersonCommand
@@ -372,16 +373,22 @@ class Job:
 
     def _prepare(self) -> None:
         try:
-            journal = self._journal = self.hold.open_journal(self.clock)
+            journal = self._journal = self.hold.open_journal(
+                self.clock, uses_snapshot=self.committer is not None
+            )
         except HeldByOtherError:
             self.is_elsewhere = True
             raise
         self.listener.journal_opened(self, journal.opened, journal.last_number)
-        if journal.opened:
+        known = journal.foundation if isinstance(journal, Journal) else None
+        if known is not None:
+            self.began_unix_s = known.began_unix_s
+        elif journal.opened:
             self.began_unix_s = journal.opened[0].unix_s
         pen: DirectJournal | AheadPen = journal
         if self.committer is not None:
-            pen = self._pen = AheadPen(journal, self.committer, self.clock, read_boot_id())
+            keeper = journal if isinstance(journal, Journal) else None
+            pen = self._pen = AheadPen(journal, self.committer, self.clock, read_boot_id(), keeper)
         controller = self.make_core(
             pen, self.orders, self.settings, self.parts, self.clock, self._heard
         )

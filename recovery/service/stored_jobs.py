@@ -67,8 +67,8 @@ class FolderHold:
     def stored_journal(self) -> JournalFile:
         return JournalFile(self.folder.path)
 
-    def open_journal(self, clock: Clock) -> Journal:
-        return Journal(self.folder.journal, clock, read_boot_id())
+    def open_journal(self, clock: Clock, *, uses_snapshot: bool = False) -> Journal:
+        return Journal(self.folder.journal, clock, read_boot_id(), uses_snapshot=uses_snapshot)
 
     def save(self, stored: StoredJob) -> None:
         path = self.path / "service.json"

@@ -33,9 +33,9 @@ from recovery.journal.probe_records import FabricProbeAsked
 from recovery.journal.records import Entry, Record
 
 
-def fold_all(entries: Iterable[Entry]) -> Ledger:
-    """Return the ledger of a whole journal."""
-    ledger, run = Ledger(), None
+def fold_all(entries: Iterable[Entry], ledger: Ledger | None = None) -> Ledger:
+    """Return the ledger of a whole journal; ``ledger``: that of what is before the entries."""
+    ledger, run = ledger or Ledger(), None
     for entry in entries:
         record = entry.record
         if type(record) in PROGRESS:

@@ -1,0 +1,116 @@
+"""The ledger of a long journal, kept beside it, so that a start folds only what was written since.
+
+    <state>/jobs/<job>/fold.snapshot    msgpack: what made it, the newest record in it, the ledger, and a SHA-256 over all that
+
+A snapshot is of what is durable, and nothing rests on it: one that is damaged, that other code has made, or whose record
+the journal does not have with that checksum is left aside, with one line in the log, and the whole journal is folded. The checksum of a record
+depends on all before it, so a snapshot of another journal, or of another past, does not fit.
+"""
+
+import hashlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from rankmend.errors import JournalError, RankmendError
+from rankmend.files import read_if_there, replace_file
+from rankmend.version import RANKMEND_VERSION
+from recovery.journal.ledger import Ledger
+from recovery.journal.records import MAJOR, MINOR
+
+log = logging.getLogger(__name__)
+
+FILE: Final = "fold.snapshot"
+EVERY: Final = 10_000  # records between two: they are read and folded in 0.2 s
+_BYTES_MAX: Final = 256 * 1024 * 1024  # 10,000 nodes take 6 MB
+
+
+@dataclass(frozen=True, slots=True)
+class Foundation:
+    """What a journal says through a record, with the checksum that this record has."""
+
+    ledger: Ledger
+    checksum: bytes
+    began_unix_s: float  # the first record's
+
+    @property
+    def number(self) -> int:
+        return self.ledger.number
+
+
+class _Stored(msgspec.Struct, frozen=True, array_like=True):
+    maker: str
+    digest: bytes  # of all that follows
+    number: int
+    checksum: bytes
+    began_unix_s: float
+    ledger: bytes
+
+
+@cache
+def maker() -> str:
+    """Return what names the code that folds: another one may fold otherwise."""
+    code = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        code.update(path.read_bytes())
+    return f"{RANKMEND_VERSION} {MAJOR}.{MINOR} {code.hexdigest()[:16]}"
+
+
+def encode(kept: Foundation) -> bytes:
+    ledger = msgspec.msgpack.encode(kept.ledger)
+    digest = _digest(kept.number, kept.checksum, kept.began_unix_s, ledger)
+    stored = _Stored(maker(), digest, kept.number, kept.checksum, kept.began_unix_s, ledger)
+    return msgspec.msgpack.encode(stored)
+
+
+def decode(body: bytes) -> Foundation:
+    """Return what a snapshot holds; raise JournalError with the reason why it can't be used."""
+    try:
+        stored = msgspec.msgpack.decode(body, type=_Stored)
+        if stored.maker != maker():
+            raise JournalError(f"it was made by {stored.maker[:80]!r}, and this is {maker()!r}")
+        fields = (stored.number, stored.checksum, stored.began_unix_s, stored.ledger)
+        if stored.digest != _digest(*fields):
+            raise JournalError("it is damaged")
+        ledger = msgspec.msgpack.decode(stored.ledger, type=Ledger)
+    except (msgspec.MsgspecError, ValueError, RecursionError, RankmendError) as error:
+        if isinstance(error, JournalError):
+            raise
+        raise JournalError(f"it can't be read: {error}") from error
+    return Foundation(ledger, stored.checksum, stored.began_unix_s)
+
+
+def _digest(number: int, checksum: bytes, began_unix_s: float, ledger: bytes) -> bytes:
+    told = msgspec.msgpack.encode((number, checksum, began_unix_s))
+    return hashlib.sha256(told + ledger).digest()
+
+
+def find(folder: Path, checksum_of: Callable[[int], bytes | None]) -> Foundation | None:
+    """Return the snapshot beside a journal, if the journal has its record. ``checksum_of`` returns a record's; None: there is none."""
+    path = folder / FILE
+    try:
+        body = read_if_there(path, _BYTES_MAX, JournalError)
+        if body is None:
+            return None
+        kept = decode(body)
+        if checksum_of(kept.number) != kept.checksum:
+            raise JournalError(f"the journal has no such record {kept.number}")
+    except (OSError, JournalError) as error:
+        log.warning(
+            "snapshot of the fold not used", extra={"path": str(path), "reason": str(error)}
+        )
+        return None
+    return kept
+
+
+def keep(folder: Path, kept: Foundation) -> None:
+    """Write a snapshot in place of the one before; what keeps it from that is only logged."""
+    try:
+        replace_file(folder / FILE, encode(kept), JournalError)
+    except (OSError, JournalError) as error:
+        log.warning("snapshot of the fold not written", extra={"error": str(error)})
