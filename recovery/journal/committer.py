@@ -79,7 +79,8 @@ class CommitThreads:
                 self._under_way.remove(pen)
                 self._bookkeeping -= is_bookkeeping
                 self._note_end(pen, is_durable=is_durable)
-                self._changed.notify_all()
+                if self._urgent or self._later:
+                    self._changed.notify()
 
     def _next(self) -> tuple[AheadPen, bool] | None:
         now_s = self._clock.now_s()

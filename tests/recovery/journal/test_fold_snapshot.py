@@ -186,7 +186,7 @@ def test_a_snapshot_is_kept_only_of_what_the_journal_has(tmp_path: Path) -> None
 class AtOnce:
     quick_s = 0.0
 
-    def take(self, pen: AheadPen, *, is_urgent: bool) -> None:  # noqa: ARG002
+    def take(self, pen: AheadPen, *, is_urgent: bool) -> None:
         pen.commit()
 
 
