@@ -16,7 +16,7 @@ from recovery.journal.slurm_records import SLURM_KINDS
 from recovery.journal.watched_records import WATCHED_KINDS
 
 
-class Weight(Enum):
+class RecordWeight(Enum):
     DECISION = "decision"
     BOOKKEEPING = "bookkeeping"
 
@@ -86,8 +86,9 @@ _DECISIONS: Final = frozenset(
         *WATCHED_KINDS,
     }
 )
-WEIGHTS: Final[Mapping[str, Weight]] = MappingProxyType(
-    dict.fromkeys(_BOOKKEEPING, Weight.BOOKKEEPING) | dict.fromkeys(_DECISIONS, Weight.DECISION)
+WEIGHTS: Final[Mapping[str, RecordWeight]] = MappingProxyType(
+    dict.fromkeys(_BOOKKEEPING, RecordWeight.BOOKKEEPING)
+    | dict.fromkeys(_DECISIONS, RecordWeight.DECISION)
 )
 """By kind. tests/recovery/journal/test_record_weights.py compares it with all kinds."""
 
@@ -97,5 +98,6 @@ BOOKKEEPING: Final = frozenset(KINDS[kind] for kind in _BOOKKEEPING)
 def has_decision(records: Iterable[Record]) -> bool:
     """Return whether somebody waits for one of the records; a kind that only a newer rankmend knows counts as a decision."""
     return any(
-        WEIGHTS.get(kind_of(record), Weight.DECISION) is Weight.DECISION for record in records
+        WEIGHTS.get(kind_of(record), RecordWeight.DECISION) is RecordWeight.DECISION
+        for record in records
     )
