@@ -10,6 +10,7 @@ next attempt, for how many commits the deciding thread waited meanwhile, and how
 
 import argparse
 import json
+import resource
 import sys
 import tempfile
 import time
@@ -61,6 +62,8 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=8)
     parser.add_argument("--commit", type=float, nargs="+", default=[0.0, 0.02, 1.0, 5.0])
     options = parser.parse_args()
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # 500 jobs have 6 descriptors each
     for commit_s in options.commit:
         with tempfile.TemporaryDirectory() as folder:
             found = measure(options.jobs, commit_s, Path(folder) / "state")
