@@ -1,6 +1,7 @@
 """Counts and lists in sentences for people: bounded, with how many were left out. Pure."""
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import Final
 
 NAMES_SHOWN_MAX: Final = 8
@@ -21,6 +22,15 @@ def ranks_in_words(ranks: Iterable[int]) -> str:
     if len(shown) == 1:
         return f"rank {shown[0]}"
     return f"ranks {', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def rank_ranges(ranks: Iterable[int]) -> str:
+    """Return ranks in short form, for a table: 0-7, 12; a dash for none."""
+    parts = []
+    for _gap, run in groupby(enumerate(sorted(ranks)), key=lambda pair: pair[1] - pair[0]):
+        block = [rank for _place, rank in run]
+        parts.append(str(block[0]) if len(block) == 1 else f"{block[0]}-{block[-1]}")
+    return ", ".join(parts) or "-"
 
 
 def names_in_words(names: Sequence[str], shown_max: int = NAMES_SHOWN_MAX) -> str:

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from detectors.wording import counted
+from detectors.wording import counted, rank_ranges
 from rankmend.cli.checkpoint_lines import say_checkpoint, say_snapshots
 from rankmend.cli.controller_options import console
 from rankmend.cli.kubernetes_node_lines import render_kubernetes_nodes
@@ -18,7 +18,7 @@ from rankmend.cli.plane_lines import say_plane
 from rankmend.cli.slurm_node_lines import render_slurm_nodes
 from rankmend.cli.status_watch import Changes, print_json_line, repeat
 from rankmend.cli.times import say_time
-from rankmend.cli.watched_lines import ranges, render_ranks, render_watched
+from rankmend.cli.watched_lines import render_ranks, render_watched
 from rankmend.printable import printable
 from rankmend.unsaved import Unsaved
 
@@ -410,13 +410,13 @@ def _render_nodes(picture: Picture, wanted: Wanted) -> "Table":
         heard.stylize("yellow" if _is_silent(one) else "")
         state = Text(use_of(one, states.get(one.job_id, TRAINS)))
         if one.held is not None:
-            state = Text(f"{state.plain if one.ranks else 'held back'}, {one.held}", style="red")
+            state = Text(f"{state.plain}, {one.held}", style="red")
         for text in findings[one.node][:_FINDINGS_SHOWN]:
             state.append(printable(f"; {text}"), style="red")
         start = [printable(_say_starts(one))] if has_starts else []
         job = names.get(one.job_id, one.job_id)
         place = [printable(tell(one)) for tell in shown.values()]
-        table.add_row(one.node, job, ranges(one.ranks), heard, state, *place, *start)
+        table.add_row(one.node, job, rank_ranges(one.ranks), heard, state, *place, *start)
     return table
 
 
@@ -432,7 +432,7 @@ def _say_starts(node: "wire.NodeView") -> str:
         how = one.start or "unknown"
         if one.why_not_forked:
             how = f"{how}: {one.why_not_forked}"
-        said.append(how if len(node.starts) == 1 else f"{ranges(one.ranks)} {how}")
+        said.append(how if len(node.starts) == 1 else f"{rank_ranges(one.ranks)} {how}")
     return "; ".join(said) or "-"
 
 

@@ -1,10 +1,9 @@
 """The lines of `rankmend status` about ranks on this machine, and about jobs that other launchers have started."""
 
 from collections.abc import Sequence
-from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from detectors.wording import counted
+from detectors.wording import counted, rank_ranges
 from rankmend.cli.nccl_lines import say_nccl
 from rankmend.cli.options import seconds
 from rankmend.printable import printable
@@ -77,7 +76,7 @@ def render_ranks(ranks: "Sequence[StoredRankView]") -> "list[RenderableType]":
     return [
         table,
         *(
-            Text(f"  not forked: ranks {ranges(found)}: {printable(reason)}", style="dim")
+            Text(f"  not forked: ranks {rank_ranges(found)}: {printable(reason)}", style="dim")
             for reason, found in reasons.items()
         ),
     ]
@@ -100,13 +99,3 @@ def render_watched(jobs: "Sequence[wire.WatchedView]") -> "list[RenderableType]"
     if len(jobs) > _SHOWN:
         lines.append(Text(f"and {len(jobs) - _SHOWN} more watched jobs (--json)", style="dim"))
     return lines
-
-
-def ranges(ranks: Sequence[int]) -> str:
-    """Return ranks in short form: 0-7, 12."""
-    parts = []
-    numbered = enumerate(sorted(ranks))
-    for _gap, run in groupby(numbered, key=lambda pair: pair[1] - pair[0]):
-        block = [rank for _place, rank in run]
-        parts.append(str(block[0]) if len(block) == 1 else f"{block[0]}-{block[-1]}")
-    return ", ".join(parts) or "-"

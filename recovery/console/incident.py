@@ -81,7 +81,7 @@ class HeldNode:
     """A node that a plan could use, were it not held back."""
 
     node: str
-    why: str
+    why: str  # empty: it is silent, and nothing else is known
     who: str = ""  # empty: nobody; the job itself avoids it
     since_unix_s: float | None = None
     is_silent: bool = False  # nobody holds it back: its launcher has to report again
@@ -182,7 +182,8 @@ def view_waiting(
             held.append(HeldNode(node.node, why, hold.who, hold.since_unix_s))
             continue
         is_silent = node.heard_age_s is None or node.heard_age_s > SILENT_S
-        held.append(HeldNode(node.node, f"{node.held}{why}", is_silent=is_silent))
+        own = why.removeprefix("; ") if is_silent else f"{node.held}{why}"
+        held.append(HeldNode(node.node, own, is_silent=is_silent))
     held.sort(key=lambda one: (one.is_silent, not one.who))
     return WaitingPlan(plan, tuple(held[:_HELD_MAX]))
 

@@ -17,6 +17,15 @@ LOOKED_THROUGH: Final = (
     2_000  # a job that trains undisturbed adds 1,440 milestones and times an hour
 )
 _TEXT_MAX: Final = 600
+# Kinds whose stored name is no word for people.
+_KIND_WORDS: Final = {
+    "attempt_heard": "attempt reported",
+    "cause_told": "cause",
+    "lemon_found": "failing node",
+    "power_off_asked": "power off",
+    "spent": "plan allowed",
+    "watched_asked": "asked of Slurm",
+}
 _OF_CLUSTER: Final = tuple(CLUSTER_KINDS.values())
 
 
@@ -78,6 +87,11 @@ def row_of(entry: Entry) -> JournalLine:
         tuple(details(entry.record)),
         text is not None,
     )
+
+
+def kind_words(kind: str) -> str:
+    """Return what people read for a kind of record."""
+    return _KIND_WORDS.get(kind, kind.replace("_", " "))
 
 
 def _fields(entry: Entry) -> str:

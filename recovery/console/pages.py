@@ -32,7 +32,7 @@ from recovery.journal.cluster_records import CauseTold, WatchedAsked
 from recovery.journal.job_records import OutcomeKind
 from recovery.journal.records import Entry
 from recovery.views.incident_view import view_incidents
-from recovery.views.state_words import standing_word
+from recovery.views.state_words import TRAINS, standing_word
 from recovery.views.story_view import entries_of_incident
 
 TIME_S: Final = 15.0  # where the time went: it moves slowly, and takes a look at the whole journal
@@ -226,7 +226,7 @@ class Pages:
                 "time": view_time(time),
                 "ranks": ranks,
                 "loss_curve": loss_spark(ranks.losses),
-                "slowest": slowest(ranks),
+                "slowest": slowest(ranks, trains=detail.job.state == TRAINS),
                 "counts": view_counts(ranks),
                 "highest": max((step for step in ranks.steps if step is not None), default=None),
                 "pause": next((one for one in cluster.paused if one.scope == scope), None),

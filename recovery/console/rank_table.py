@@ -22,13 +22,16 @@ class RankRow:
     factor: float | None
 
 
-def slowest(ranks: wire.RankMap) -> list[RankRow]:
-    """Return the ranks that fail, stand still or are slower than their peers, the worst first."""
-    bad = {RankState.FAILED.value: 2, RankState.STANDING.value: 1}
+def slowest(ranks: wire.RankMap, *, trains: bool) -> list[RankRow]:
+    """Return the ranks that fail, stand still or are slower than their peers, the worst first.
+
+    ``trains``: the job does. Where it does not, only the failed ranks stand out: all others stand still because of them.
+    """
+    bad = {RankState.FAILED.value: 2} | ({RankState.STANDING.value: 1} if trains else {})
     rows = [
         row
         for row, state in enumerate(ranks.states)
-        if state in bad or (ranks.factors[row] or 0.0) >= _NOTABLE
+        if state in bad or (trains and (ranks.factors[row] or 0.0) >= _NOTABLE)
     ]
     rows.sort(key=lambda row: (-bad.get(ranks.states[row], 0), -(ranks.factors[row] or 0.0)))
     return [

@@ -6,10 +6,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from detectors.wording import counted
+from detectors.wording import counted, rank_ranges
 from rankmend.errors import ConfigError
 from rankmend.printable import printable
 from recovery.console.incident import loss_of
+from recovery.console.journal_page import kind_words
 from recovery.goodput.time_words import gpu_hours, in_words, moment, share
 from recovery.views.state_words import standing_word, use_of, word_of
 
@@ -53,6 +54,8 @@ def environment() -> "Environment":
         "ago": lambda unix_s: _age(time.time() - unix_s),
         "age": _age,
         "name": _name,
+        "kind": kind_words,
+        "ranges": rank_ranges,
         "word": lambda state: word_of(str(state)).replace("_", " "),
         "use": use_of,
         "standing": standing_word,

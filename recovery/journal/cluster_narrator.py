@@ -99,7 +99,7 @@ def _told(record: CauseTold) -> str:
     if record.is_over:
         return f"over: {line}" + (f"; {record.end}" if record.end else "")
     idle = f"; {counted(record.gpus_idle, 'rank')} idle" if record.gpus_idle else ""
-    return line + idle + ("" if record.paged_unix_s is None else "; people have a message of it")
+    return line + idle + ("" if record.paged_unix_s is None else "; people were notified")
 
 
 def _scope(scope: str) -> str:

@@ -62,6 +62,8 @@ def standing_word(view: wire.IncidentView) -> str:
 
 def use_of(view: wire.NodeView, job_state: str) -> str:
     """Return what a job uses a node for, in a word: it trains only while the job does."""
+    if view.held and not view.ranks:
+        return "held back"  # no spare: the job gives it no rank
     if view.is_spare:
         return "spare"
     return "training" if job_state == TRAINS else word_of(job_state)
