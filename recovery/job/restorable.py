@@ -63,20 +63,21 @@ def checkpoint_seen(
 
 
 def _trusted(ledger: Ledger, verdict: CheckpointVerdict) -> CheckpointVerdict:
-    """Return the verdict, valid where the newest attempt began from this very save, or it was noted before.
+    """Return the verdict, valid and with the proof known then where the newest attempt began from this very save, or it was noted before.
 
     A save that was restored a moment after it ended is younger than the grace, and no longer being written.
     """
     if verdict.hindrance is not Hindrance.WRITING:
         return verdict
     candidate, noted = verdict.candidate, ledger.restorable
-    known = [] if noted is None else [(noted.path, noted.modified_unix_s)]
+    known = {} if noted is None else {(noted.path, noted.modified_unix_s): noted.reason}
     began = None if ledger.started is None else ledger.started.choice
     if began is not None and began.restore is not None and began.modified_unix_s is not None:
-        known.append((began.restore.path, began.modified_unix_s))
-    if (candidate.path, candidate.modified_unix_s) not in known:
+        known[began.restore.path, began.modified_unix_s] = began.reason
+    reason = known.get((candidate.path, candidate.modified_unix_s))
+    if reason is None:
         return verdict
-    return replace(verdict, is_valid=True, hindrance=None)
+    return replace(verdict, is_valid=True, hindrance=None, reason=reason)
 
 
 def room_wanted(ledger: Ledger) -> int:

@@ -13,7 +13,8 @@ from tests.support.job_ledgers import POLICY, ledger
 
 def verdict(step: int, hindrance: Hindrance | None) -> CheckpointVerdict:
     candidate = Candidate(f"/c/step_{step}.npz", step, CheckpointFormat.NPZ, 10, 1000.0 + step)
-    return CheckpointVerdict(candidate, hindrance is None, "whole", hindrance)
+    reason = "still being written" if hindrance is Hindrance.WRITING else "whole"
+    return CheckpointVerdict(candidate, hindrance is None, reason, hindrance)
 
 
 def test_a_newer_save_that_is_under_way_is_named() -> None:
@@ -48,7 +49,7 @@ def test_the_save_that_was_restored_is_noted_though_it_is_younger_than_the_grace
     seen = checkpoint_seen(began, POLICY, known, SaveMeter())
 
     assert seen is not None
-    assert (seen.path, seen.newer_path) == ("/c/step_40.npz", None)
+    assert (seen.path, seen.newer_path, seen.reason) == ("/c/step_40.npz", None, "whole")
 
 
 def test_a_save_over_the_one_that_was_restored_is_not_trusted() -> None:
