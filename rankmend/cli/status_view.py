@@ -147,7 +147,7 @@ def render(picture: Picture, wanted: Wanted) -> "RenderableType":
     from rich.console import Group
     from rich.text import Text
 
-    parts: list[RenderableType] = [Text(picture.controller or picture.state_dir, style="dim")]
+    parts: list[RenderableType] = [Text(_say_source(picture), style="dim")]
     if picture.cluster.observe:
         text = f"observe mode ({', '.join(picture.cluster.observe)}): rankmend decides, and does nothing"
         parts.append(Text(printable(text), style="yellow"))
@@ -264,7 +264,7 @@ def _spares(picture: Picture) -> "Mapping[str, int] | None":
 def _head(job: "wire.JobView", spares: "Mapping[str, int] | None") -> "Text":
     from rich.text import Text
 
-    spare = "" if spares is None else f", {spares.get(job.job_id, 0)} spare"
+    spare = "" if spares is None else f", {counted(spares.get(job.job_id, 0), 'spare')}"
     head = Text.assemble(
         (job.name, "bold"),
         "  ",
@@ -374,6 +374,13 @@ def _say_plan(plan: "wire.PlanView") -> str:
     return f"{plan.step}{left} waits: {plan.judgement_reason} ({todo})"
 
 
+def _say_source(picture: Picture) -> str:
+    """Return where all this was read."""
+    if picture.controller is not None:
+        return f"controller {picture.controller}"
+    return f"state folder {picture.state_dir}"
+
+
 def _say_pause(pause: "wire.Pause") -> str:
     words = f": {pause.reason}" if pause.reason else ""
     return f"{pause.scope} is paused by {pause.who}{words}"
@@ -457,10 +464,14 @@ def _render_idle(picture: Picture) -> "list[RenderableType]":
     """Return lines about held nodes outside all jobs, and about current and future windows."""
     from rich.text import Text
 
+    from recovery.views.state_words import word_of
+
     now_unix_s = time.time()
     in_jobs = {one.node for one in picture.nodes}
     lines: list[RenderableType] = [
-        Text(f"{one.node}: {one.hold} by {one.who}{_until(one.until_unix_s)}: {one.reason}")
+        Text(
+            f"{one.node}: {word_of(one.hold)} by {one.who}{_until(one.until_unix_s)}: {one.reason}"
+        )
         for one in picture.cluster.held
         if one.node not in in_jobs
     ]

@@ -6,6 +6,7 @@ never synced: kill -9 loses none of it, a power cut what the kernel had not writ
 """
 
 import contextlib
+import logging
 import math
 import os
 from pathlib import Path
@@ -16,6 +17,7 @@ from recovery.journal.ledger import Moment
 
 FILE: Final = "alive"
 BEAT_S: Final = 1.0
+log = logging.getLogger(__name__)
 _BYTES_MAX: Final = 256
 
 
@@ -23,6 +25,8 @@ class Heartbeat:
     """The file of one job; a folder that takes no file goes without."""
 
     def __init__(self, folder: Path, clock: Clock, boot_id: str) -> None:
+        self._folder = folder
+        self._is_removed = False
         self._clock = clock
         self._boot_id = boot_id
         self._beat_at_s = -math.inf
@@ -49,6 +53,13 @@ class Heartbeat:
         line = f"{now.monotonic_s:.3f} {now.unix_s:.3f} {now.boot_id}\n"
         with contextlib.suppress(OSError):
             os.pwrite(self._descriptor, line.encode("ascii", "replace")[:_BYTES_MAX], 0)
+            if not self._is_removed and os.fstat(self._descriptor).st_nlink == 0:
+                self._is_removed = True
+                log.warning(
+                    "this job's state folder was removed: the job goes on, no other command sees it any more, "
+                    "and its journal is lost when this launcher ends",
+                    extra={"folder": str(self._folder)},
+                )
 
     def close(self) -> None:
         if self._descriptor is not None:

@@ -4,6 +4,7 @@ from enum import Enum
 from typing import Final
 
 from recovery.api import wire
+from recovery.journal.cluster_records import Hold
 from recovery.journal.incident_machine import Phase
 from recovery.journal.job_records import OutcomeKind
 
@@ -35,6 +36,8 @@ _ENDS: Final = {
 _WORDS: Final = {
     OutcomeKind.ESCALATED.value: IncidentStanding.GAVE_UP.value,
     OutcomeKind.TIME_LIMIT.value: "time limit",
+    Hold.DRAIN.value: "drained",
+    Hold.QUARANTINE.value: "quarantined",
     **{
         phase.name.lower(): IncidentStanding.RECOVERING.value
         for phase in Phase
@@ -51,7 +54,7 @@ def standing_of(phase: Phase, *, waits: bool) -> IncidentStanding:
 
 
 def word_of(state: str) -> str:
-    """Return the word that people read for the state of a job or the outcome of an incident, on every surface."""
+    """Return the word that people read for the state of a job or node, or the outcome of an incident, on every surface."""
     return _WORDS.get(state, state)
 
 

@@ -72,3 +72,19 @@ def test_a_folder_that_takes_no_file_and_a_link_are_left_alone(tmp_path: Path) -
 
     assert (tmp_path / "elsewhere").read_text() == "mine"
     assert read_heartbeat(tmp_path / "gone") is None
+
+
+def test_a_folder_that_is_removed_under_a_job_is_warned_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = HeldClock()
+    with closing(Heartbeat(tmp_path, clock, "boot-1")) as heartbeat:
+        heartbeat.beat()
+        (tmp_path / FILE).unlink()
+        for _beat in range(3):
+            clock.monotonic_s += 1.0
+            heartbeat.beat()
+
+    assert [record.message.partition(":")[0] for record in caplog.records] == [
+        "this job's state folder was removed"
+    ]
