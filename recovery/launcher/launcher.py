@@ -78,7 +78,7 @@ from recovery.launcher.rendezvous.rendezvous_store import RendezvousStore
 from recovery.launcher.reporter import Reporter
 from recovery.launcher.wakeups import Wakeups, signals_to, suspend
 from recovery.messages.copying import CopyRequest
-from recovery.messages.exchange import Order, Report, StopReason
+from recovery.messages.exchange import Found, Order, Report, StopReason
 from recovery.messages.probing import ProbeRequest
 from recovery.snapshots.copies.node_copies import CopierLink, NodeCopies
 from recovery.snapshots.leftovers import remove_leftovers
@@ -173,6 +173,7 @@ class Launcher:
         self._is_time_up = False  # set by another thread
         self._reported_at_s = 0.0
         self._report_now = True
+        self._reported_found: Found | None = None  # what was found in the checkpoint folder
         self._has_snapshot_news = False  # set by the thread that reads them
         self._started_at_s = clock.now_s()
 
@@ -652,6 +653,10 @@ class Launcher:
         if self._has_snapshot_news:
             self._has_snapshot_news = False
             self._report_now |= self._attempt is None or self._attempt.has_ended
+        found = self._membership.storage.found
+        if found is not self._reported_found:  # the job waits for it
+            self._reported_found = found
+            self._report_now |= found is not None
         pause_s = pace.report_pause_s(self._orders.newest, self._now(), now_s)
         if not self._report_now and now_s - self._reported_at_s < pause_s:
             return

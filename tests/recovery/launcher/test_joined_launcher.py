@@ -87,7 +87,9 @@ class Watch:
 class Member:
     """One launcher of a job, and a controller's view of it."""
 
-    def __init__(self, folder: Path, job_id: uuid.UUID, name: str) -> None:
+    def __init__(
+        self, folder: Path, job_id: uuid.UUID, name: str, report_pause_min_s: float = 0.0
+    ) -> None:
         self.job_id, self.name, self.folder = job_id, name, folder
         self.reports: list[Report] = []
         clock = SystemClock()
@@ -126,7 +128,13 @@ class Member:
             AgentLink([], clock),
             clock,
             self.reports.append,
-            membership=Membership(self.launcher_id, 2, self.peers, Storage(self.fence, self.watch)),
+            membership=Membership(
+                self.launcher_id,
+                2,
+                self.peers,
+                Storage(self.fence, self.watch),
+                report_pause_min_s=report_pause_min_s,
+            ),
             takes_signals=False,
         )
         self.thread = threading.Thread(target=self.launcher.run, args=(0,))
@@ -192,10 +200,10 @@ def job_id() -> uuid.UUID:
 def make(tmp_path: Path, job_id: uuid.UUID) -> Iterator[Callable[[str], Member]]:
     members: list[Member] = []
 
-    def made(name: str = "a") -> Member:
+    def made(name: str = "a", report_pause_min_s: float = 0.0) -> Member:
         folder = tmp_path / name
         folder.mkdir()
-        members.append(Member(folder, job_id, name))
+        members.append(Member(folder, job_id, name, report_pause_min_s))
         return members[-1]
 
     yield made
@@ -427,6 +435,15 @@ def test_checkpoints_are_looked_for_where_the_order_asks_for_it(
     assert [(one.path, one.step, one.is_valid) for one in found.checkpoints] == [
         ("/ckpt/step-5.pt", 5, True)
     ]
+
+
+def test_what_was_found_is_reported_at_once_and_not_with_the_next_report(
+    make: Callable[..., Member],
+) -> None:
+    a = make("a", report_pause_min_s=3600.0)
+
+    a.send(attempt=2, ranks=(), finds_checkpoints=True)
+    a.wait(lambda report: report.found is not None)
 
 
 def test_no_ranks_start_from_a_checkpoint_that_was_deleted_after_it_was_found_here(
