@@ -63,7 +63,7 @@ def replacing(
         if durable:
             sync_folder(path.parent)
     except OSError as failure:
-        raise error(f"cannot write {path}: {failure.strerror or failure}") from failure
+        raise error(f"cannot write {path}: {_why(failure)}") from failure
 
 
 def create_file(path: Path, data: bytes, error: ErrorType, *, mode: int = 0o600) -> None:
@@ -88,7 +88,13 @@ def create_file(path: Path, data: bytes, error: ErrorType, *, mode: int = 0o600)
     except FileExistsError:
         raise
     except OSError as failure:
-        raise error(f"cannot write {path}: {failure.strerror or failure}") from failure
+        raise error(f"cannot write {path}: {_why(failure)}") from failure
+
+
+def _why(failure: OSError) -> str:
+    """Return what the system says, and what to do about a full disk."""
+    remedy = "; make room there" if failure.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+    return f"{failure.strerror or failure}{remedy}"
 
 
 def write_output(path: Path, data: bytes, error: ErrorType) -> None:
@@ -99,7 +105,7 @@ def write_output(path: Path, data: bytes, error: ErrorType) -> None:
             path.write_bytes(data)
             return
     except OSError as failure:
-        raise error(f"cannot write {path}: {failure.strerror or failure}") from failure
+        raise error(f"cannot write {path}: {_why(failure)}") from failure
     replace_file(path.resolve(), data, error, mode=0o666, durable=False)  # less the umask
 
 

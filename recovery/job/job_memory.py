@@ -147,7 +147,10 @@ class JobMemory:
     def note_failure(self, error: JournalError, now_s: float) -> None:
         """Note a failed write; the next one is tried after a pause."""
         if self.error is None:
-            log.error("journal can't be written", extra={"error": str(error)})
+            log.error(
+                "journal can't be written: nothing is restarted until it can",
+                extra={"error": str(error)},
+            )
         self.error = str(error)
         self._failures += 1
         self._retry_at_s = now_s + BACKOFF.wait_s(self._failures)
