@@ -75,7 +75,7 @@ def _broken(made: Dashboard) -> None:
         number(
             "Waits for a person",
             f"sum(max by (cluster, instance, notice) (rankmend_controller_notices{{{CLUSTER}}})) or vector(0)",
-            "Notices of controllers that are active: escalated incidents, plans that wait, spent budgets, slow and hung jobs.",
+            "Notices of controllers that are active: incidents that were given up, plans that wait, spent budgets, slow and hung jobs.",
             steps=BAD_ABOVE_ZERO,
         ),
         number(

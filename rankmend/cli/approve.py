@@ -78,7 +78,7 @@ def approve(incident: str, reason: str, yes: bool, access: Access, as_json: bool
 @job_options
 @json_option
 def reject(incident: str, reason: str, yes: bool, access: Access, as_json: bool) -> None:
-    """Reject the pending plan of INCIDENT: this escalates the incident and ends the job.
+    """Reject the pending plan of INCIDENT: this gives up the incident and ends the job.
 
     To keep a job as it is, cancel the incident instead (rankmend cancel).
     """
@@ -126,7 +126,7 @@ def cancel(incident: str, reason: str, access: Access, as_json: bool) -> None:
 @controller_options
 @json_option
 def acknowledge(incident: str, reason: str, access: Access, as_json: bool) -> None:
-    """Acknowledge the escalated INCIDENT and stop its notifications."""
+    """Acknowledge INCIDENT, which was given up, and stop its notifications."""
     with asking(access) as client:
         done = client.acknowledge(incident, reason)
     tell(done.text, as_json=as_json)

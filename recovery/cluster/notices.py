@@ -217,7 +217,7 @@ def _of_job(job: RunningJob) -> Iterator[Notice]:
         yield Notice(
             NoticeKind.BUDGET_SPENT,
             Severity.WARNING,
-            f"job {job.name}: {spent}; the next such failure is escalated",
+            f"job {job.name}: {spent}; after the next such failure the job is given up",
             f"find out why it fails so often, then: `rankmend reset-budgets {job.name}`",
             job.job_id,
             job.name,

@@ -75,7 +75,7 @@ FORMS: Final[Mapping[ActName, ActForm]] = {
         "Reject the plan of {incident}",
         "Reject: end the job",
         (
-            "The incident is escalated, and the job ends.",
+            "The incident is given up, and the job ends.",
             "Its checkpoints stay, and starting it again resumes it.",
         ),
         ("job", "incident"),

@@ -94,7 +94,7 @@ def _reject(command: PersonCommand, ledger: Ledger, _floor: Floor) -> Reply:
     event = answer(
         ledger.incident.state, Outcome.ESCALATE, f"the plan was rejected {_why(command)}"
     )
-    return Reply(PersonActed(command, "the incident is escalated"), after=(IncidentEvent(event),))
+    return Reply(PersonActed(command, "the incident is given up"), after=(IncidentEvent(event),))
 
 
 def _cancel(command: PersonCommand, ledger: Ledger, _floor: Floor) -> Reply:

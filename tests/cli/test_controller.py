@@ -348,7 +348,7 @@ def test_rejected_plan_ends_the_job_and_only_after_a_yes(
     assert "stops the remaining ranks" in question
     assert (refused, before, accepted) == (1, "waiting", 0)
     assert service.job("ask-reject").state == "escalated"
-    assert "reject asked for by actor: the incident is escalated" in why
+    assert "reject asked for by actor: the incident is given up" in why
     assert "reason: not again" in why
     assert (noted.returncode, unknown.returncode) == (0, 1), noted.stderr
     assert "no incident 00000000-1" in unknown.stderr
