@@ -50,7 +50,11 @@ COMMANDS = {
     "approve": ("rankmend.cli.approve", "approve", "Approve a pending plan."),
     "reject": ("rankmend.cli.approve", "reject", "Reject a pending plan."),
     "cancel": ("rankmend.cli.approve", "cancel", "Cancel the recovery of an incident."),
-    "acknowledge": ("rankmend.cli.approve", "acknowledge", "Acknowledge an incident that was given up."),
+    "acknowledge": (
+        "rankmend.cli.approve",
+        "acknowledge",
+        "Acknowledge an incident that was given up.",
+    ),
     "plan": (
         "rankmend.cli.approve",
         "plan",

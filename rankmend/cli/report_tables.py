@@ -124,7 +124,7 @@ def _show_figures(out: "Console", figures: Figures, hours: str) -> None:
     )
     out.print(
         f"{counted(figures.failures, 'failure')}, MTBF {in_words(figures.mtbf_s)}, MTTR {in_words(figures.mttr_s)}; "
-        f"{counted(figures.restarts, 'restart')}, per 1,000 GPU-days {_restarts_often(figures)}"
+        f"{counted(figures.restarts, 'restart')}, per 1,000 {_days(hours)} {_restarts_often(figures, hours)}"
     )
     if figures.slow_s > 0:
         out.print(
@@ -141,12 +141,19 @@ def _show_figures(out: "Console", figures: Figures, hours: str) -> None:
             out.print(_groups(title, groups, hours))
 
 
-def _restarts_often(figures: Figures) -> str:
-    """Return restarts per 1,000 GPU-days, and of how little time that is made where it is."""
+def _days(hours: str) -> str:
+    """Return rank-days for rank-hours, and GPU-days for GPU-hours."""
+    return hours.replace("hours", "days")
+
+
+def _restarts_often(figures: Figures, hours: str) -> str:
+    """Return restarts per 1,000 days of device time, and of how little time that is made where it is."""
     days = figures.device_s / _DAY_S
     often = figure(figures.restarts_per_1000_gpu_days)
     return (
-        often if days >= 1 or not figures.restarts else f"{often} (seen: {figure(days)} GPU-days)"
+        often
+        if days >= 1 or not figures.restarts
+        else f"{often} (seen: {figure(days)} {_days(hours)})"
     )
 
 
