@@ -418,7 +418,8 @@ def _render_nodes(picture: Picture, wanted: Wanted) -> "Table":
         state = Text(use_of(one, states.get(one.job_id, TRAINS)))
         if one.held is not None:
             state = Text(f"{state.plain}, {one.held}", style="red")
-        for text in findings[one.node][:_FINDINGS_SHOWN]:
+        news = [text for text in findings[one.node] if text not in state.plain]
+        for text in news[:_FINDINGS_SHOWN]:
             state.append(printable(f"; {text}"), style="red")
         start = [printable(_say_starts(one))] if has_starts else []
         job = names.get(one.job_id, one.job_id)

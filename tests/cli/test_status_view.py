@@ -95,3 +95,25 @@ def test_a_node_that_is_held_back_is_no_spare() -> None:
     picture = Picture("https://c", [job], nodes, [], wire.Cluster([], [], [], []))
 
     assert status_view._spares(picture) == {"id-1": 1}
+
+
+def test_a_finding_that_already_explains_a_nodes_state_is_shown_once() -> None:
+    lost = "RankmendGpuLost: GPU 0 has fallen off the bus"
+    node = wire.NodeView("a", "id-1", 1.0, 1, [], True, "boot", lost)
+    found = [
+        wire.NodeFindingView("a", check, "critical", "", summary, "", 1000.0)
+        for check, summary in (
+            ("RankmendGpuLost", "GPU 0 has fallen off the bus"),
+            ("RankmendNicDown", "mlx5_0 is down"),
+        )
+    ]
+    cluster = wire.Cluster([], [], [], [], findings=found)
+    picture = Picture("https://c", [job_of(1, "running")], [node], [], cluster)
+    console = output.console(is_wide=True)
+
+    with console.capture() as shown:
+        console.print(status_view.render(picture, Wanted(None, with_ended=False, every_node=True)))
+
+    text = " ".join(shown.get().split())
+    assert f"held back, {lost}; RankmendNicDown: mlx5_0 is down" in text
+    assert text.count(lost) == 1

@@ -3,7 +3,7 @@
 import pytest
 
 from detectors.node.charges import ChargeKind
-from recovery.console.journal_page import newest_plain, row_of
+from recovery.console.journal_page import kind_words, newest_plain, row_of
 from recovery.journal.attempt_records import Milestone, StepsSeen
 from recovery.journal.cluster_records import (
     CLUSTER_KINDS,
@@ -112,3 +112,11 @@ def test_the_newest_of_a_job_are_not_its_milestones() -> None:
     milestones = [entry_of(Milestone(1, step), step) for step in range(2, 100)]
 
     assert [row.number for row in newest_plain([told, *milestones], 8)] == [1]
+
+
+def test_kinds_whose_stored_name_is_no_word_for_people_have_another() -> None:
+    assert [kind_words(kind) for kind in ("cause_told", "spent", "node_held")] == [
+        "cause",
+        "plan allowed",
+        "node held",
+    ]
