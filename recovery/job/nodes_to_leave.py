@@ -1,9 +1,14 @@
-"""Which nodes of an attempt the next one must leave, and which it leaves only for a spare. Pure."""
+"""Which nodes of an attempt the next one must leave, and which it leaves only for a spare. Pure.
+
+A node that an active alert rules out is left, unless no attempt could start then: a job rather restarts on accused nodes than not at
+all (`recovery.job.planner`). But where a second thing agrees with the alert, the node is broken and not only accused: a rank
+on it failed or hung by its machine's fault, it is silent, cut off, or held by the cluster. Such a node is never used.
+"""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from detectors.finding import Finding, Kind
+from detectors.finding import Blame, Finding, Kind
 from recovery.journal.leaving import LeaveCause, LeaveReason
 from recovery.journal.ledger import Ledger
 from recovery.journal.limits import Policy
@@ -53,3 +58,24 @@ def find_nodes_to_leave(
         elif node in torn:
             may[node] = torn[node]
     return must, may
+
+
+def accused_alone(
+    finding: Finding,
+    ledger: Ledger,
+    must: Mapping[str, LeaveReason],
+    *,
+    is_silent: Callable[[str], bool],
+    unusable: Callable[[str], str | None],
+    torn: Mapping[str, LeaveReason],
+) -> frozenset[str]:
+    """Return the nodes to leave that alerts accuse and nothing else does. The arguments are those of `find_nodes_to_leave`."""
+    failed = {finding.node} if finding.blame is Blame.RANK else set()
+    if finding.blame is Blame.RANK:
+        failed |= {one.node for one in ledger.placement if set(one.ranks) & set(finding.ranks)}
+    return frozenset(
+        node
+        for node, reason in must.items()
+        if reason.cause is LeaveCause.ALERT and node not in failed and node not in torn
+        if not is_silent(node) and unusable(node) is None
+    )

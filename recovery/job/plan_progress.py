@@ -14,7 +14,7 @@ from recovery.job.alert_intake import confirmed, fatal, in_words
 from recovery.job.attempts import Attempts
 from recovery.job.membership import size_for
 from recovery.job.node_charges import ChargedJob, charges_of, counting
-from recovery.job.nodes_to_leave import find_nodes_to_leave
+from recovery.job.nodes_to_leave import accused_alone, find_nodes_to_leave
 from recovery.job.planner import Scene
 from recovery.job.situation import Situation
 from recovery.journal.incident_machine import Outcome, Phase, answer
@@ -64,23 +64,29 @@ class PlanProgress:
         ledger, policy, finding = self._ledger, incident.policy, incident.last_failure.finding
         # Who is silent may come back while the others are stopped.
         counts_silence = finding.symptom == HOST_SILENT or incident.state.phase is Phase.RESTORING
+        torn = self._nodes.torn(ledger, now_s) if _may_be_link(finding) else {}
+
+        def is_silent(node: str) -> bool:
+            return now_s - self._nodes.heard_at_s(node) >= policy.node_silent_s
+
         must, may = find_nodes_to_leave(
             finding,
             ledger,
             policy,
             accused={kept.evidence.node: in_words(kept) for kept in fatal(ledger)},
             suspected=confirmed(ledger, finding),
-            is_silent=lambda node: (
-                counts_silence and now_s - self._nodes.heard_at_s(node) >= policy.node_silent_s
-            ),
+            is_silent=lambda node: counts_silence and is_silent(node),
             unusable=self._pool.unusable,
-            torn=self._nodes.torn(ledger, now_s) if _may_be_link(finding) else {},
+            torn=torn,
+        )
+        alone = accused_alone(
+            finding, ledger, must, is_silent=is_silent, unusable=self._pool.unusable, torn=torn
         )
         nodes = tuple(place.node for place in ledger.placement)
         accused = [node for node, reason in must.items() if reason.cause in GONE]
         usable = self._attempts.preparation(policy, now_s).usable(accused)
         spares = len(usable.keys() - set(nodes))
-        return Scene(nodes, spares, self._settings.sizes, must, may)
+        return Scene(nodes, spares, self._settings.sizes, must, may, alone)
 
     def is_torn_or_dead(self, incident: OpenIncident, now_s: float) -> bool:
         """Return whether a node that others miss may still prove to be alive, or to be silent."""
@@ -170,10 +176,11 @@ class PlanProgress:
     def shortage(self, without: frozenset[str], now_s: float) -> str | None:
         """Return why no attempt could be started without these nodes, or None.
 
-        What an alert accuses counts as a node that can't be used: the next plan would leave it.
+        A node that an alert accuses takes no other's place: ranks that train aren't moved there.
         """
         preparation = self._attempts.preparation(self._settings.policy, now_s)
-        accused = {kept.evidence.node: in_words(kept) for kept in fatal(self._ledger)}
+        kept = fatal(self._ledger) if without else ()
+        accused = {one.evidence.node: in_words(one) for one in kept}
         usable = preparation.usable().keys() - without - accused.keys()
         if size_for(self._settings, len(usable)) is not None:
             return None

@@ -36,6 +36,8 @@ class Scene:
     # Nodes that can't be used, and suspects, which are left for a spare only.
     must_leave: Mapping[str, LeaveReason] = field(default_factory=dict)
     may_leave: Mapping[str, LeaveReason] = field(default_factory=dict)
+    # Of those that can't be used: alerts accuse them and nothing else does. The job leaves them only where it can go on without them.
+    accused_alone: frozenset[str] = frozenset()
 
 
 _ONE_MACHINE: Final = Scene()
@@ -84,7 +86,7 @@ def _plan(
         return Plan(PlanStep.ESCALATE, text, finding.evidence, concludes=refusal.concludes)
     if (moved := _leave(finding, scene)) is not None:
         return moved
-    reason = _restart_reason(finding)
+    reason = f"{_restart_reason(finding)}{_say_needed(scene, _needed_accused(scene))}"
     failure = ledger.incident.last_failure if ledger.incident else None
     if failure is not None and _fails_at_start(finding, failure, ledger):
         reason = f"{finding.summary}, before any step: give up, unless it has saved something"
@@ -102,6 +104,8 @@ def _leave(finding: Finding, scene: Scene) -> Plan | None:
     leave = dict(scene.must_leave)
     if len(leave) + len(scene.may_leave) <= scene.spares:
         leave = {**scene.may_leave, **leave}
+    needed = _needed_accused(scene)
+    leave = {node: reason for node, reason in leave.items() if node not in needed}
     if not leave:
         return None
     without = tuple(node for node in scene.nodes if node in leave)
@@ -118,8 +122,24 @@ def _leave(finding: Finding, scene: Scene) -> Plan | None:
         )
     else:
         how = "spares take their places"
-    reason = f"{finding.summary}: leave {why}; {how}"
+    reason = f"{finding.summary}: leave {why}; {how}{_say_needed(scene, needed)}"
     return Plan(step, reason, finding.evidence, without=without)
+
+
+def _needed_accused(scene: Scene) -> tuple[str, ...]:
+    """Return the nodes that alerts alone accuse and without which no attempt could start: as few as possible."""
+    left = len(scene.nodes) - len(scene.must_leave) + scene.spares
+    missing = scene.sizes[-1] - left if scene.sizes else 0
+    accused = [node for node in scene.nodes if node in scene.accused_alone]
+    return tuple(accused[:missing]) if 0 < missing <= len(accused) else ()
+
+
+def _say_needed(scene: Scene, needed: Sequence[str]) -> str:
+    """Return why nodes stay although alerts accuse them, or nothing."""
+    if not needed:
+        return ""
+    why = reasons_in_words([f"{node}: {scene.must_leave[node].text}" for node in needed])
+    return f"; without these the job could not run, so they stay: {why}"
 
 
 def _allowed(made: Plan, finding: Finding, ledger: Ledger, policy: Policy, scene: Scene) -> Plan:

@@ -1331,6 +1331,88 @@ def test_alerts_that_accuse_every_node_of_a_job_cost_it_a_restart_and_no_more() 
     assert doubted.identities == ("a/0", "b/0")
 
 
+def accused_bench(names: str, accused: str) -> Bench:
+    """Return a job on two nodes that trains; alerts that nobody doubts accuse these nodes, placed or not."""
+    bench = Bench(replace(SETTINGS, nodes_min=2, nodes_max=max(2, len(names))), names=names)
+    bench.beat(3.0)
+    for step in (1, 2, 3, 4):
+        bench.beat(1.0, step)
+    bench.accused_nodes = tuple(accused)
+    for node in accused:
+        bench.control.take_evidence(evidence(node))
+    bench.beat(1.0, 5)
+    return bench
+
+
+@pytest.mark.parametrize(
+    ("names", "accused", "killed", "placed"),
+    [
+        ("abc", "abc", "a", ["c", "b"]),  # a broke; b and c are accused by alerts alone
+        ("abcd", "abc", "a", ["c", "d"]),  # enough without accused nodes of the job
+        ("abc", "ab", "a", ["c", "b"]),
+        ("ab", "b", "a", ["a", "b"]),
+    ],
+)
+def test_job_rather_restarts_on_accused_nodes_than_not_at_all(
+    names: str, accused: str, killed: str, placed: list[str]
+) -> None:
+    bench = accused_bench(names, accused)
+
+    bench.kill(killed)
+    bench.beat(4.0)
+
+    assert sorted(bench.placed) == sorted(placed)
+    assert len(bench.records(AttemptStarted)) == 2
+
+
+def test_plan_names_the_accused_node_that_stays_and_why() -> None:
+    bench = accused_bench("abc", "abc")
+
+    bench.kill("a")
+    bench.beat(4.0)
+
+    made = bench.records(Decided)[0].plan
+    assert made.without == ("a",)
+    assert made.reason.endswith(
+        "without these the job could not run, so they stay: b: XidFatal: Xid 79"
+    )
+
+
+def test_accused_node_whose_rank_died_is_never_used_again() -> None:
+    """A second thing agrees with the alert, so the node is broken: the job waits for another one."""
+    bench = accused_bench("ab", "a")
+
+    bench.kill("a")
+    bench.beat(4.0)
+
+    assert len(bench.records(AttemptStarted)) == 1
+    assert bench.records(Decided)[0].plan.without == ("a",)
+
+
+def test_accused_node_that_the_cluster_holds_is_not_needed_for_a_restart() -> None:
+    bench = accused_bench("abc", "abc")
+    bench.held["b"] = "in quarantine"
+
+    bench.kill("a")
+    bench.beat(4.0)
+
+    assert set(bench.records(Decided)[0].plan.without) == {"a", "b"}
+
+
+def test_accused_nodes_make_an_elastic_job_smaller_and_are_not_used() -> None:
+    bench = Bench(replace(SETTINGS, nodes_min=1, nodes_max=2, shrink_multiple=1), names="ab")
+    bench.beat(3.0)
+    for step in (1, 2, 3, 4):
+        bench.beat(1.0, step)
+    bench.control.take_evidence(evidence("b"))
+    bench.beat(1.0, 5)
+
+    bench.kill("a")
+    bench.beat(4.0)
+
+    assert bench.placed == ["a"]
+
+
 def test_doubted_alert_and_a_dead_rank_move_the_job_to_a_spare(training: Bench) -> None:
     for node in "ab":
         training.control.take_evidence(evidence(node))
