@@ -309,7 +309,7 @@ PACKAGE: Final = re.compile(r"/(?:site|dist)-packages/")
 _JOINS_PROCESSES: Final = re.compile(
     r"/(?:site|dist)-packages/(?:torch|torchdata|lightning|pytorch_lightning|lightning_fabric|accelerate|transformers|deepspeed|megatron"
     r"|colossalai|ray|joblib|multiprocess|billiard|mpi4py|horovod|jax|jaxlib|flax|numpy|pandas|PIL|cv2|tqdm|datasets/utils/py_utils"
-    r"|ffmpeg|imageio\w*|decord|av|pexpect|ptyprocess|zmq|loguru|rich|click|hydra|fire|absl)(?:/|\.py$)"
+    r"|ffmpeg\w*|imageio\w*|moviepy|skvideo|vidgear|matplotlib|pydub|decord|av|filelock|portalocker|fasteners|subprocess32|pexpect|ptyprocess|zmq|loguru|rich|click|hydra|fire|absl)(?:/|\.py$)"
 )
 CLIENT: Final = re.compile(
     r"/(?:requests|urllib3|httpx|httpcore|aiohttp|botocore|boto3|aiobotocore|s3transfer|s3fs|gcsfs|adlfs|ossfs|oss2|minio|google/(?:api_core|auth|cloud|resumable_media)"
@@ -514,14 +514,20 @@ def _class_of(part: ErrorPart) -> tuple[FailureCause, bool]:
         if (row.needs_loader and not is_loader) or not row.pattern.search(statement):
             continue
         return row.cause, not row.is_any_type or row.cause is FailureCause.USER
-    is_asked = (
-        is_of_data and "nternet connection is on" not in statement
-    )  # as Transformers 4.x asks in a ValueError
+    is_asked = is_of_data and not _is_clients_own(statement, frames)
     if not is_peer and not is_asked and _is_outage(statement, frames):
         return FailureCause.SERVICE, True
     if not is_peer and _MOUNT_IS_GONE.search(_first_line(part)) and not _is_of_sockets(frames):
         return FailureCause.STORAGE, True
     return FailureCause.EXCEPTION, False
+
+
+def _is_clients_own(statement: str, frames: Sequence[ErrorFrame]) -> bool:
+    """Return whether an error with a type of data is a client's word that it had no answer: Transformers 4 and comet_ml raise a ValueError."""
+    if "nternet connection is on" in statement:
+        return True
+    is_clients = bool(frames) and _CLIENT.search(frames[0].path) is not None
+    return is_clients and _NO_ANSWER.search(statement) is not None
 
 
 # What a file's reads and writes say once its mount is gone, but sockets, too: then a frame of theirs stands behind it.

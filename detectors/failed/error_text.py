@@ -121,6 +121,10 @@ _HELPER_ENTRIES: Final = frozenset(
     }
 )
 _HELPER_DEPTH: Final = 4  # outermost frames of a helper that are its own library's
+# Heads the last part of torchrun's table. Source: torch/distributed/elastic/multiprocessing/errors/__init__.py.
+_ROOT_CAUSE: Final = "Root Cause (first observed failure):"
+# What a library's clean-up throws while the process ends: an error before it, where there is one, is the cause.
+_OF_CLEAN_UP: Final = "INTERNAL ASSERT FAILED"
 _THROWN: Final = re.compile(r"^terminate called after throwing an instance of '([^']+)'?")
 _TERMINATED: Final = "terminate called without an active exception"
 # torch/multiprocessing/spawn.py: what a rank says that has started ranks itself. The child's error is the error.
@@ -171,7 +175,7 @@ def parse_error(last_lines: Sequence[str]) -> ErrorText | None:
         if error.standing and _replaces(error, chosen):
             chosen = error
     if chosen is None:
-        return _refusal(lines)
+        return _table_alone(lines) or _refusal(lines)
     return replace(chosen.error, beside=_beside(found, chosen))
 
 
@@ -569,6 +573,21 @@ def _traceback_at(lines: list[str], start: int, before: _Found | None) -> _Found
     return _found(lines, start, end, match[1], match[2] or "")
 
 
+def _table_alone(lines: list[str]) -> ErrorText | None:
+    """Return torchrun's error by the end of its table, where many failures have pushed its head out of the output."""
+    start = next((at for at in range(len(lines) - 1, -1, -1) if lines[at] == _ROOT_CAUSE), None)
+    if start is None:
+        return None
+    below = range(start + 1, len(lines))
+    table = lines[start : next((at for at in below if lines[at].startswith("=====")), len(lines))]
+    told = dict(line.split(":", 1) for line in table if line[:2] == "  " and ":" in line)
+    said = {name.strip(): text.strip() for name, text in told.items()}
+    if "exitcode" not in said:
+        return None
+    message = f"exit code {said['exitcode']}: {said.get('traceback', '')}"
+    return _error("ChildFailedError", message, "\n".join(table))
+
+
 def _refusal(lines: list[str]) -> ErrorText | None:
     """Return what a script's parser of options refused. Its usage above may fill any number of lines.
 
@@ -591,7 +610,8 @@ def _thrown_at(lines: list[str], number: int, type_name: str) -> _Found:
         if what:
             message = after.strip()
             break
-    return _found(lines, number, end, type_name.rpartition("::")[2], message)
+    is_weak = _OF_CLEAN_UP in message
+    return _found(lines, number, end, type_name.rpartition("::")[2], message, is_weak=is_weak)
 
 
 def _end_of(lines: list[str], number: int, count_max: int) -> int:

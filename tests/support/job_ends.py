@@ -117,6 +117,19 @@ def error(
     return job(source, ends, causes, culprit, B.PROGRAM, AGAIN)
 
 
+def cut_table(code: int, said: str) -> list[str]:
+    """Return the end of torchrun's table, whose head many failures have pushed out of the output."""
+    return [
+        *("[63]:", "  time      : 2024-12-31_16:45:52", "  host      : server", "  rank      : 64 (local_rank: 0)"),
+        *(f"  exitcode  : {code} (pid: 467398)", "  error_file: <N/A>", f"  traceback : {said}"),
+        "------------------------------------------------------",
+        "Root Cause (first observed failure):",
+        *("[0]:", "  time      : 2024-12-31_16:45:52", "  host      : server", "  rank      : 0 (local_rank: 0)"),
+        *(f"  exitcode  : {code} (pid: 467397)", "  error_file: <N/A>", f"  traceback : {said}"),
+        "======================================================",
+    ]  # fmt: skip
+
+
 GRPC: Final = (
     "grpc._channel._InactiveRpcError: <_InactiveRpcError of RPC that terminated with:\n"
     "\tstatus = StatusCode.UNAVAILABLE\n"
@@ -198,6 +211,8 @@ CODE: Final = (
     error("made: wandb without a key", tb("wandb.errors.errors.UsageError: No API key configured. Use `wandb login` to log in.", MAIN, lib("wandb/sdk/wandb_login.py:_login")), "code", 0),
     error("made: git finds a foreign owner", tb("git.exc.GitCommandError: Cmd('git') failed due to: exit code(128)\n  cmdline: git rev-parse HEAD\n  stderr: 'fatal: detected dubious ownership in repository at '/work'", MAIN, lib("git/cmd.py:execute")), "code", 0),
     error("made: a video is written to a pipe whose reader died", tb("BrokenPipeError: [Errno 32] Broken pipe", MAIN, lib("moviepy/video/io/ffmpeg_writer.py:write_frame")), "code", 0),
+    error("made: a client that stumbles over an answer", tb("KeyError: 'location'", MAIN, lib("requests/structures.py:__getitem__")), "code", 0),
+    error("made: an animation's writer died", tb("BrokenPipeError: [Errno 32] Broken pipe", MAIN, lib("matplotlib/animation.py:grab_frame")), "code", 0),
     error("made: no more threads", tb("RuntimeError: can't start new thread", MAIN, std("threading.py:start")), "code", 2, causes=(C.EXCEPTION, C.PROGRAM)),
     job("made: no more processes", {2: died(tb("BlockingIOError: [Errno 11] Resource temporarily unavailable", MAIN, std("multiprocessing/popen_fork.py:_launch")))}, (C.EXCEPTION, C.HOST_MEMORY), "code", (B.PROGRAM, B.MEMORY), AGAIN),
     job("made: a lock of a cache that nobody lets go", {2: died(tb("filelock._error.Timeout: The file lock '/home/u/.cache/x.lock' could not be acquired.", MAIN, lib("filelock/_api.py:acquire")))}, (C.EXCEPTION, C.STORAGE), "unknown", (B.PROGRAM, B.NOBODY), AGAIN),
@@ -217,7 +232,9 @@ MACHINES: Final = (
     job("made: a crash in the driver's library", {2: by_signal(11)}, C.CRASHED, "device", B.RANK, ANEW, counts=True, kernel=("python3[71]: segfault at 0 ip 00007f8 sp 00007ff error 4 in libcuda.so.570.86.15[7f8+1c000]",)),
     job("made: a crash in torch", {2: by_signal(11, "Fatal Python error: Segmentation fault")}, C.CRASHED, "code", B.RANK, ANEW, kernel=("python3[71]: segfault at 10 ip 00007f8 sp 00007ff error 4 in libtorch_cpu.so[7f8+1c000]",)),
     job("made: a crash of every rank", alike(by_signal(11)), C.CRASHED, "code", B.PROGRAM, ANEW),
-    job("OpenOCR#71: bus errors, by an inner torchrun", {2: died(["torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ", "======================================================", "tools/train_rec.py FAILED", "------------------------------------------------------", "Failures:", "  <NO_OTHER_FAILURES>", "------------------------------------------------------", "Root Cause (first observed failure):", "[0]:", "  time      : 2024-12-31_16:45:52", "  host      : server", "  rank      : 0 (local_rank: 0)", "  exitcode  : -7 (pid: 467397)", "  error_file: <N/A>", "  traceback : Signal 7 (SIGBUS) received by PID 467397", "======================================================"])}, C.CRASHED, "unknown", B.RANK, ANEW),
+    # A child's own crash is the program's error, a signal from outside a kill.
+    job("OpenOCR#71: bus errors, by an inner torchrun", {2: died(cut_table(-7, "Signal 7 (SIGBUS) received by PID 467397"))}, (C.EXCEPTION, C.CRASHED), "unknown", (B.PROGRAM, B.RANK), AGAIN),
+    job("made: a kill, by an inner torchrun's table without its head", {2: died(cut_table(-9, "Signal 9 (SIGKILL) received by PID 467397"))}, C.KILLED, "unknown", B.RANK, ANEW),
     job("made: both ranks of a node killed for memory", {2: by_signal(9, oom_killed=True), 3: by_signal(9, oom_killed=True)}, C.OOM_KILLED, "memory", B.MEMORY, ANEW, ranks=(2, 3)),
     job("made: a kill that nobody explains", {2: by_signal(9)}, C.KILLED, "unknown", B.RANK, ANEW),
     job("made: a kill with an alert beside it", {2: by_signal(9)}, C.KILLED, "device", B.RANK, ANEW, counts=True, has_alert=True),
