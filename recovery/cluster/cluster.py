@@ -700,10 +700,19 @@ class ClusterController:
         for reason in sorted(found.reasons - before):
             self._note(f"doubted, moves nothing by itself: {reason}", reason.partition(" ")[0])
 
-    def accused(self) -> frozenset[str]:
-        """Return the nodes that an active alert rules out, but for those in maintenance."""
-        now_s = self.now_unix_s()
-        found = {alert.node for alert in self.alerts.active if alert.ends_use and alert.node}
+    def accused(self, job_id: str, /) -> frozenset[str]:
+        """Return the nodes that an active alert rules out for this job, but for those in maintenance.
+
+        A spare is judged as a node with ranks is: an alert about another job, one whose node is not certain and one that is
+        doubted accuse nobody here.
+        """
+        now_s, doubted = self.now_unix_s(), self.doubts(job_id)
+        found = {
+            alert.node
+            for alert in self.alerts.active
+            if alert.ends_use and alert.node and not alert.is_doubtful
+            if alert.target.job_id in ("", job_id) and alert.target.key not in doubted
+        }
         return frozenset(node for node in found if self.ledger.window_of(node, now_s) is None)
 
     # People.

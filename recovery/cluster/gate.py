@@ -72,8 +72,8 @@ class Pool(Protocol):
         """Return the alerts that this job must not believe alone, since they accuse too much: why, by identity."""
         ...
 
-    def accused(self) -> Collection[str]:
-        """Return the nodes that an active alert rules out, whether they run ranks or not."""
+    def accused(self, job_id: str, /) -> Collection[str]:
+        """Return the nodes that an active alert rules out for this job, whether they run ranks or not."""
         ...
 
     def unusable(self, node: str, /) -> str | None:
@@ -121,7 +121,7 @@ class OpenPool:
     def doubts(self, _job_id: str, /) -> Mapping[str, str]:
         return {}
 
-    def accused(self) -> Collection[str]:
+    def accused(self, _job_id: str, /) -> Collection[str]:
         return ()
 
     def unusable(self, _node: str, /) -> str | None:

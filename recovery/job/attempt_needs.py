@@ -72,6 +72,13 @@ class AttemptNeeds:
         barred = self._barred(free, members, accused)
         return {node: member for node, member in free.items() if node not in barred}
 
+    def _accused(self) -> frozenset[str]:
+        return frozenset(self.pool.accused(self.settings.job_id))
+
+    def healthy(self, usable: Collection[str]) -> set[str]:
+        """Return those of these nodes that no alert rules out."""
+        return set(usable) - self._accused()
+
     def _barred(
         self, free: Collection[str], there: Collection[str], accused: Collection[str]
     ) -> Mapping[str, str]:
@@ -109,7 +116,7 @@ class AttemptNeeds:
         parts = NO_PARTS
         if any(one.node not in usable for one in ledger.placement):
             parts = with_domains(self.pool.parts, self.nodes.domains())
-        slow, accused = ledger.probes.slow_nodes, frozenset(self.pool.accused())
+        slow, accused = ledger.probes.slow_nodes, self._accused()
         return choose_placement(settings, ledger.placement, usable, size, parts, slow, accused)
 
     def _is_last_call(self, size: int | None, gathered_s: float) -> bool:

@@ -140,7 +140,8 @@ class IncidentRunner:
             return "only reported: the job can't move a rank now"
         is_worth, reason = is_worth_moving(factor, ledger, self._policy)
         nodes = {place.node for place in ledger.placement}
-        spares = self._attempts.preparation(self._policy, now_s).usable().keys() - nodes
+        preparation = self._attempts.preparation(self._policy, now_s)
+        spares = preparation.healthy(preparation.usable().keys() - nodes)
         node = next((p.node for p in ledger.placement if set(p.ranks) & set(finding.ranks)), None)
         if not is_worth or not spares or node is None:
             return f"only reported: {reason if not is_worth else 'no spare'}"
@@ -220,7 +221,7 @@ class IncidentRunner:
         """Return the nodes that an alert of this job's or of another's accuses."""
         kept = self._ledger.evidence.values()
         own = {one.evidence.node for one in kept if one.overruled_by is None}
-        return own | set(self._situation.pool.accused())
+        return own | set(self._situation.pool.accused(self._settings.job_id))
 
     # Run.
 

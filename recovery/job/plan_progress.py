@@ -84,9 +84,10 @@ class PlanProgress:
         )
         nodes = tuple(place.node for place in ledger.placement)
         accused = [node for node, reason in must.items() if reason.cause in GONE]
-        usable = self._attempts.preparation(policy, now_s).usable(accused)
-        spares = len(usable.keys() - set(nodes))
-        return Scene(nodes, spares, self._settings.sizes, must, may, alone)
+        preparation = self._attempts.preparation(policy, now_s)
+        spares = preparation.usable(accused).keys() - set(nodes)
+        ill = len(spares) - len(preparation.healthy(spares))
+        return Scene(nodes, len(spares), self._settings.sizes, must, may, alone, ill)
 
     def is_torn_or_dead(self, incident: OpenIncident, now_s: float) -> bool:
         """Return whether a node that others miss may still prove to be alive, or to be silent."""

@@ -38,6 +38,7 @@ class Scene:
     may_leave: Mapping[str, LeaveReason] = field(default_factory=dict)
     # Of those that can't be used: alerts accuse them and nothing else does. The job leaves them only where it can go on without them.
     accused_alone: frozenset[str] = frozenset()
+    spares_accused: int = 0  # of the spares: an alert rules them out, so no suspect is left for one
 
 
 _ONE_MACHINE: Final = Scene()
@@ -102,7 +103,7 @@ def _plan(
 def _leave(finding: Finding, scene: Scene) -> Plan | None:
     """Return the plan that leaves nodes, or None where all can be used on."""
     leave = dict(scene.must_leave)
-    if len(leave) + len(scene.may_leave) <= scene.spares:
+    if len(leave) + len(scene.may_leave) <= scene.spares - scene.spares_accused:
         leave = {**scene.may_leave, **leave}
     needed = _needed_accused(scene)
     leave = {node: reason for node, reason in leave.items() if node not in needed}

@@ -470,6 +470,27 @@ def test_policy_of_nodes_refuses_the_controller_every_other_change(
     assert what in message
 
 
+FOREIGN: dict[str, Any] = changed(NODE, {}, {"unschedulable": True})  # cordoned by a person
+
+
+@pytest.mark.parametrize(
+    ("metadata", "spec"),
+    [
+        ({}, {"unschedulable": False}),
+        ({}, {"unschedulable": None}),
+        ({"annotations": {**ANNOTATIONS, **CORDON}}, {}),  # to pass for its own in a second step
+        ({"annotations": {**ANNOTATIONS, **CORDON}}, {"unschedulable": None}),
+    ],
+)
+def test_policy_of_nodes_keeps_what_others_have_cordoned(
+    metadata: dict[str, Any], spec: dict[str, Any]
+) -> None:
+    (message,) = refusals(FOREIGN, changed(FOREIGN, metadata, spec))
+
+    assert "what others have cordoned" in message
+    assert refusals(FOREIGN, changed(FOREIGN, metadata, spec), "kubernetes-admin") == []
+
+
 def test_policy_of_nodes_limits_nobody_else() -> None:
     after = changed(NODE, {"labels": None}, {"taints": None})
 

@@ -136,7 +136,7 @@ class Bench:
     def doubts(self, _job_id: str, /) -> Mapping[str, str]:
         return self.doubted
 
-    def accused(self) -> Collection[str]:
+    def accused(self, _job_id: str, /) -> Collection[str]:
         return self.accused_nodes
 
     def unusable(self, node: str) -> str | None:

@@ -473,7 +473,7 @@ class Cluster:
     def doubts(self, _job_id: str, /) -> dict[str, str]:
         return {}
 
-    def accused(self) -> tuple[str, ...]:
+    def accused(self, _job_id: str, /) -> tuple[str, ...]:
         return ()
 
     def unusable(self, _node: str) -> str | None:

@@ -1365,6 +1365,23 @@ def test_job_rather_restarts_on_accused_nodes_than_not_at_all(
     assert len(bench.records(AttemptStarted)) == 2
 
 
+@pytest.mark.parametrize(("accused", "placed"), [("", ["a", "c"]), ("c", ["a", "b"])])
+def test_suspect_is_not_left_for_a_spare_that_an_alert_rules_out(
+    training: Bench, accused: str, placed: list[str]
+) -> None:
+    """Of a suspect a fault is suspected, of an accused spare it is known."""
+    for node in "ab":
+        training.control.take_evidence(evidence(node))
+    training.doubted = ALL
+    training.accused_nodes = tuple(accused)
+    training.beat(1.0, 5)
+
+    training.kill("b")
+    training.beat(3.0)
+
+    assert training.placed == placed
+
+
 def test_plan_names_the_accused_node_that_stays_and_why() -> None:
     bench = accused_bench("abc", "abc")
 
@@ -1514,6 +1531,16 @@ def test_a_slow_rank_is_moved_where_that_wins_more_than_a_restart_costs(
     assert said.startswith("moved" if moves else "only reported")
     assert training.placed == (["a", "c"] if moves else ["a", "b"])
     assert training.asked[-1].is_standing is not moves
+
+
+def test_a_slow_rank_is_not_moved_to_a_spare_that_an_alert_rules_out(training: Bench) -> None:
+    training.kill("a")
+    training.beat(2.0)
+    for step in (5, 6, 7, 8):
+        training.beat(1.0, step)
+    training.accused_nodes = ("c",)
+
+    assert training.control.take_slow(slow(), 1.6) == "only reported: no spare"
 
 
 def wait_for_approval_of_a_slow_rank(bench: Bench) -> None:
