@@ -25,6 +25,7 @@ GRANT EXECUTE ON FUNCTION
     rankmend.release,
     rankmend.remove_job,
     rankmend.renew,
+    rankmend.save_agent_words,
     rankmend.save_job,
     rankmend.see_session,
     rankmend.take,

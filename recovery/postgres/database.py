@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # The deciding thread, the one that commits for jobs, the keeper of leases, the reader of other controllers, those of Slurm, Kubernetes and the accounts of time, two
-# readers for the console and the API, one for their views, one for sessions of people, and one to spare: a thread that gets no session in time takes the server
+# readers for the console and the API, one for their views, one for sessions of people, one for the words of agents, and one to spare: a thread that gets no session in time takes the server
 # for away.
-POOL_MAX: Final = 12
+POOL_MAX: Final = 13
 ANSWER_S_MAX: Final = 4.0  # for a statement; half of the usual lease
 _CONNECT_S: Final = 3
 _LOOK_S: Final = 0.2

@@ -20,6 +20,7 @@ from recovery.slurm.desk_lease import DeskLease
 if TYPE_CHECKING:
     from recovery.service.console_sessions import SessionStore
     from recovery.service.controller_config import Config
+    from recovery.service.shared_words import WordStore
 
 FILE_BYTES_MAX: Final = 1024 * 1024
 SLURM: Final = "slurm"
@@ -232,6 +233,11 @@ class JobStore(Protocol):
 
     def written(self, journals: Sequence[StoredJournal]) -> list[Written]:
         """Return how far each of these journals of jobs was written. For any thread."""
+        ...
+
+    @property
+    def words(self) -> "WordStore | None":
+        """Return where agents' words on jobs are kept for all controllers; None: there is no other controller."""
         ...
 
     @property

@@ -46,6 +46,7 @@ from recovery.service.fleet.reader import FleetReader
 from recovery.service.job_store import ControllerFleet, Ended, FoundJobs, StoredJob, encode_over
 from recovery.service.job_takeover import JobTakeover, TakenJob
 from recovery.service.request_errors import CallConflictError
+from recovery.service.shared_words import PostgresWords
 from recovery.service.stored_jobs import StateFolder
 
 log = logging.getLogger(__name__)
@@ -237,6 +238,10 @@ class PostgresJobs:
 
     def dating(self, _clock: Clock) -> Clock:
         return self._leases.clock
+
+    @property
+    def words(self) -> PostgresWords:
+        return PostgresWords(self._database, self._leases.controller_id)
 
     @property
     def sessions(self) -> PostgresSessions:

@@ -69,6 +69,7 @@ from recovery.service.power_switch import ServicePowerSwitch
 from recovery.service.reconcile import AlertReader
 from recovery.service.routes import BY_NAME, ROUTES
 from recovery.service.served_job import CoreMaker, Parts, make_core
+from recovery.service.shared_words import SharedWords
 from recovery.service.short_jobs import ShortJobs
 from recovery.service.slurm_service import SlurmService
 from recovery.service.stored_jobs import StateFolder
@@ -79,7 +80,7 @@ from recovery.service.web import Api
 from recovery.service.worker import Worker
 from recovery.slurm.requests import SchedulerRequest
 from recovery.watched.present_jobs import FILE_NAME as PRESENT_FILE
-from recovery.watched.present_jobs import AgentWordsFile
+from recovery.watched.present_jobs import AgentWordsFile, SavedWord
 
 log = logging.getLogger(__name__)
 
@@ -165,6 +166,7 @@ class Service:
                 alive=read_heartbeat(state / WATCHED_FOLDER) if config.journal is None else None,
                 launchers=self._launchers,
             )
+            self._words: SharedWords | None = None
             self.worker = Worker(
                 jobs,
                 desk,
@@ -173,7 +175,7 @@ class Service:
                 clock,
                 hearing,
                 self.accounts.watched,
-                AgentWordsFile(state / PRESENT_FILE, clock, read_boot_id()),
+                self._open_words(clock),
             )
             self.worker.on_present = self._use_word_of_agent
             self._serve_managers(jobs, desk)
@@ -368,6 +370,25 @@ class Service:
         """Return whether Slurm or Kubernetes, asked about that time, has had something of the subject's on the node."""
         return any(one.desk.ledger.has_seen(node, subject, at_unix_s) for one in self._managers())
 
+    def _open_words(self, clock: Clock) -> AgentWordsFile | SharedWords:
+        """Return what keeps agents' words: a file, and the database where there is one."""
+        path = Path(self.config.state_dir) / PRESENT_FILE
+        file, stored = AgentWordsFile(path, clock, read_boot_id()), self._store.words
+        if stored is None:
+            return file
+        self._words = SharedWords(file, stored, clock, self._take_words)
+        return self._words
+
+    def _take_words(self, words: Sequence[SavedWord]) -> None:
+        """Take in what agents have said to another controller. Not for the deciding thread."""
+        worker = self.worker
+
+        def take() -> None:
+            for node in worker.present.merge(words, worker.hearing.now_s()):
+                self._use_word_of_agent(node)
+
+        worker.call(take)
+
     def _use_word_of_agent(self, node: str) -> None:
         """Hold the newest report of a node's agent against what waits for its word. For the deciding thread."""
         worker = self.worker
@@ -461,6 +482,8 @@ class Service:
             self.backend.peers.start()
         self.pager.start()
         self.reader.start()
+        if self._words is not None:
+            self._words.start()
         if self._bmc_check is not None:
             self._bmc_check.start()
         for manager in self._managers():
@@ -540,6 +563,8 @@ class Service:
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self.pager.join)
         await loop.run_in_executor(None, self.worker.stop, STOP_S_MAX)
+        if self._words is not None:  # with what the deciding thread has kept at its end
+            await loop.run_in_executor(None, self._words.stop, STOP_S_MAX)
         await loop.run_in_executor(None, self.accounts.stop)
         if self._room is not None:  # last answers have had the time of these waits to leave
             self._room.cut_rest()

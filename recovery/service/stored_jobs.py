@@ -173,6 +173,10 @@ class StateFolder:
         return ""
 
     @property
+    def words(self) -> None:
+        return None
+
+    @property
     def sessions(self) -> None:
         return None
 

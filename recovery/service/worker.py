@@ -30,7 +30,7 @@ from recovery.service.request_errors import CallConflictError, FullError
 from recovery.service.short_jobs import ShortJobs
 from recovery.service.views import view_plans
 from recovery.service.worker_inbox import InboxBatch, WorkerInbox
-from recovery.watched.present_jobs import AgentWordsFile, PresentJobs
+from recovery.watched.present_jobs import PresentJobs, WordsKeeper
 from recovery.watched.watched_jobs import WatchedJobs, WatchListener
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class Worker:
         clock: Clock,
         hearing: Hearing,
         watch_listener: WatchListener | None = None,
-        present_file: AgentWordsFile | None = None,
+        present_file: WordsKeeper | None = None,
     ) -> None:
         self.jobs = jobs
         self.desk = desk

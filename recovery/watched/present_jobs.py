@@ -6,15 +6,15 @@ user a launcher runs. An agent says it again within a minute, also of a job that
 the word comes later), and a drain (`SlurmVouched`).
 
 A node that is lost says nothing more, so a controller that restarts must not forget its last word: the words are in one small file of the
-state folder, with their ages. Another controller that takes jobs over does not have them. There, nothing outside a job is done on the old
-word, what waits for it waits for at most `recovery.slurm.node_work.WORD_S`, and the new word is used when it arrives.
+state folder, with their ages. Where several controllers share a database they are there, too, for whoever takes jobs over
+(`recovery.service.shared_words`). What waits for a word waits for at most `recovery.slurm.node_work.WORD_S`.
 """
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -38,17 +38,43 @@ SAVE_S: Final = 30.0
 log = logging.getLogger(__name__)
 
 
-class _SavedWord(msgspec.Struct, frozen=True, array_like=True):
+class SavedWord(msgspec.Struct, frozen=True, array_like=True):
     node: str
     age_s: float
     job: PresentJob
+
+
+def encode_words(words: Sequence[SavedWord]) -> bytes:
+    return msgspec.json.encode(words)
+
+
+def decode_words(body: bytes, older_s: float) -> tuple[SavedWord, ...]:
+    """Return the words that still count, ``older_s`` after they were encoded. What can't be read says nothing."""
+    try:
+        words = msgspec.json.decode(body, type=tuple[SavedWord, ...])
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        log.warning("words of agents ignored", extra={"error": str(error)})
+        return ()
+    return _aged(words, older_s)
+
+
+def _aged(words: Sequence[SavedWord], older_s: float) -> tuple[SavedWord, ...]:
+    aged = (msgspec.structs.replace(word, age_s=word.age_s + older_s) for word in words)
+    return tuple(word for word in aged if 0.0 <= word.age_s <= PRESENT_KEPT_S)
+
+
+class WordsKeeper(Protocol):
+    """Keeps words over a restart. For the deciding thread; never raises."""
+
+    def load(self) -> tuple[SavedWord, ...]: ...
+    def save(self, words: list[SavedWord]) -> None: ...
 
 
 class _Saved(msgspec.Struct, frozen=True):
     unix_s: float
     monotonic_s: float
     boot_id: str
-    words: tuple[_SavedWord, ...]
+    words: tuple[SavedWord, ...]
 
 
 class AgentWordsFile:
@@ -58,7 +84,7 @@ class AgentWordsFile:
         self._path, self._clock, self._boot_id = path, clock, boot_id
         self._has_failed = False
 
-    def load(self) -> tuple[_SavedWord, ...]:
+    def load(self) -> tuple[SavedWord, ...]:
         """Return the words that still count, with their ages by now. A broken file says nothing."""
         try:
             body = read_if_there(self._path, _BYTES_MAX, StorageError)
@@ -72,11 +98,9 @@ class AgentWordsFile:
         at, now = Moment(saved.unix_s, saved.monotonic_s, saved.boot_id), self._now()
         if at.boot_id != now.boot_id and now.unix_s < at.unix_s:
             return ()  # the wall clock has stepped back: nobody knows the age
-        away_s = at.until_s(now)
-        aged = (msgspec.structs.replace(word, age_s=word.age_s + away_s) for word in saved.words)
-        return tuple(word for word in aged if 0.0 <= word.age_s <= PRESENT_KEPT_S)
+        return _aged(saved.words, at.until_s(now))
 
-    def save(self, words: list[_SavedWord]) -> None:
+    def save(self, words: list[SavedWord]) -> None:
         """Replace the file. Not durable, so that no slow disk delays decisions. Never raises."""
         now = self._now()
         saved = _Saved(now.unix_s, now.monotonic_s, now.boot_id, tuple(words))
@@ -96,7 +120,7 @@ class PresentJobs:
     """For the deciding thread; `is_on` for any."""
 
     def __init__(
-        self, file: AgentWordsFile | None = None, now_s: Callable[[], float] = lambda: 0.0
+        self, file: WordsKeeper | None = None, now_s: Callable[[], float] = lambda: 0.0
     ) -> None:
         """``now_s``: listened seconds; ``file``: None where nothing outlives a restart."""
         # By node and job id: when the agent said it last, in listened seconds.
@@ -105,9 +129,22 @@ class PresentJobs:
         self._saved_at_s = -math.inf
         self._has_new = self._is_changed = False
         if file is not None:
-            for word in file.load():
-                said = self._of_node.setdefault(word.node, {})
-                said[word.job.job_id] = now_s() - word.age_s, word.job
+            self.merge(file.load(), now_s())
+
+    def merge(self, words: Sequence[SavedWord], now_s: float) -> frozenset[str]:
+        """Take in words that were stored, where they are newer than what is known; return their nodes."""
+        nodes = set()
+        for word in words:
+            if word.node not in self._of_node and len(self._of_node) >= PRESENT_NODES_MAX:
+                continue
+            said = self._of_node.setdefault(word.node, {})
+            at_s, job_id = now_s - word.age_s, word.job.job_id
+            if job_id not in said and len(said) >= PRESENT_OF_NODE_MAX:
+                continue
+            if at_s > said.get(job_id, (-math.inf,))[0]:
+                said[job_id] = at_s, word.job
+                nodes.add(word.node)
+        return frozenset(nodes)
 
     def take(self, report: WatchedReport, now_s: float) -> None:
         """Record what a node's agent says. For a report that carried the node's certificate."""
@@ -154,7 +191,7 @@ class PresentJobs:
         if self._file is None or not self._is_changed or not is_due:
             return
         words = [
-            _SavedWord(node, now_s - at_s, job)
+            SavedWord(node, now_s - at_s, job)
             for node, said in self._of_node.items()
             for at_s, job in said.values()
             if now_s - at_s <= PRESENT_KEPT_S
