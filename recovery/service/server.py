@@ -104,6 +104,8 @@ def parts_of_service(desk: ClusterController, _join: Join) -> Parts:
 class Service:
     """One controller, from its state folder to its port."""
 
+    _words: SharedWords | None = None  # where there is a database
+
     def __init__(
         self,
         config: Config,
@@ -166,7 +168,6 @@ class Service:
                 alive=read_heartbeat(state / WATCHED_FOLDER) if config.journal is None else None,
                 launchers=self._launchers,
             )
-            self._words: SharedWords | None = None
             self.worker = Worker(
                 jobs,
                 desk,

@@ -62,7 +62,7 @@ class PostgresWords:
             "SELECT controller_id, saved_at FROM rankmend.agent_words WHERE controller_id <> %s",
             (self._controller_id,),
         )
-        saved = dict(rows)
+        saved: dict[uuid.UUID, object] = dict(rows)
         new = [one for one, saved_at in saved.items() if self._read.get(one) != saved_at]
         found = self._database.read(
             "SELECT extract(epoch FROM clock_timestamp() - saved_at)::float8, words"

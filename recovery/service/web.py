@@ -17,6 +17,7 @@ import msgspec
 import prometheus_client
 from aiohttp import web
 
+from rankmend.errors import RankmendError
 from rankmend.listening import plain_address
 from recovery.api import wire
 from recovery.cluster.incoming_alerts import AlertTarget, target_of
@@ -42,7 +43,7 @@ from recovery.service.peer_header import SUBJECT_HEADER
 from recovery.service.permission import Asked, World, demand, permit, touch_of
 from recovery.service.plain_answer import PlainAnswer, PlainAnswers, takes_plain
 from recovery.service.request_errors import EndedError, FullError, PeerSilentError
-from recovery.service.roles import DeniedError, Subject, TooManyError
+from recovery.service.roles import DeniedError, Subject, TooManyError, UnknownError
 from recovery.service.route import SMALL_BYTES, Answerer, GivesPage, RequestKind, Route, TextPage
 from recovery.service.routes import BY_NAME, ROUTES
 from recovery.service.straight_way import Handler, Serve, make_straight
@@ -162,8 +163,8 @@ class Api:
             answer = self._answer_plainly(route, result) if is_plain else _answered(route, result)
         except Exception as error:  # noqa: BLE001 - one request: its client gets the error, or the log does
             answer = self._sent_on(error, request) or self._refused(error, route)
-            if isinstance(error, DeniedError):
-                self._note_refused_launcher(found, error)
+            if isinstance(error, (DeniedError, UnknownError)) and route.kind is RequestKind.LAUNCH:
+                self._note_refused_launcher(found, error, attempt.subject)
             if attempt.subject is not None and route.kind is RequestKind.REPORT:
                 result = _REPORT_RESULTS.get(type(error), "refused")
                 backend.measures.reports.labels(result).inc()
@@ -174,12 +175,20 @@ class Api:
             )
         return answer
 
-    def _note_refused_launcher(self, found: Mapping[str, str], error: DeniedError) -> None:
-        """Record with its job that a launcher's poll was turned away: no other request names both job and node in its path."""
+    def _note_refused_launcher(
+        self, found: Mapping[str, str], error: RankmendError, subject: Subject | None
+    ) -> None:
+        """Record with its job that a launcher's poll was turned away: no other request names both job and node in its path.
+
+        For a token that does not reach the job it doesn't exist, so the launcher's answer does not say why.
+        """
+        why = str(error)
+        if isinstance(error, UnknownError):
+            why = f"its token, of {'nobody' if subject is None else subject.name}, does not reach the job"
         job = self.backend.worker.jobs.running.get(found.get("job", ""))
         if job is not None and "node" in found:
             at_s = self.backend.worker.hearing.of(job.stored.owner).listened_s()
-            job.note_refused(found["node"], str(error), at_s)
+            job.note_refused(found["node"], why, at_s)
 
     def _answer_plainly(self, route: Route[Any, Any, Any], result: Any) -> PlainAnswer:
         gives, now = route.gives, self._this_second(self.backend.clock.unix_s())

@@ -2,11 +2,13 @@
 
 import contextlib
 import os
+import shutil
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -182,6 +184,48 @@ def test_a_malformed_database_is_refused_with_what_to_do(tmp_path: Path, offset:
 
     with pytest.raises(JournalError, match=r"journal\.db"):
         Journal(path, SystemClock(), "boot-1")
+
+
+DAMAGES: tuple[Callable[[bytearray, int], None], ...] = (
+    lambda body, at: body.__setitem__(at, body[at] ^ 1 << at % 8),
+    lambda body, at: body.__setitem__(slice(at - at % 4096, at - at % 4096 + 4096), bytes(4096)),
+    lambda body, at: body.__delitem__(slice(at, None)),
+    lambda body, at: body.__setitem__(slice(at, at + 512), Random(at).randbytes(512)),
+)
+
+
+@pytest.mark.parametrize("name", ["journal.db", "journal.db-wal", "journal.db-shm"])
+@pytest.mark.parametrize("damage", DAMAGES, ids=["flip", "zeroed page", "cut", "torn"])
+def test_no_damage_gives_a_record_that_was_not_written(
+    tmp_path: Path, damage: Callable[[bytearray, int], None], name: str
+) -> None:
+    """Of a journal whose writer was killed: refused with its name, or what was written, whole or up to a place."""
+    wrote = [JOB, *(Milestone(1, step) for step in range(1, 60))]
+    journal = Journal(tmp_path / "journal.db", SystemClock(), "boot-1")
+    for record in wrote:
+        journal.append(record)
+    shutil.copytree(tmp_path, tmp_path / "killed")
+    journal.close()
+    random, seen = Random(9), 0
+    for _place in range(12):
+        folder = tmp_path / "damaged"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(tmp_path / "killed", folder)
+        body = bytearray((folder / name).read_bytes())
+        damage(body, random.randrange(len(body)))
+        (folder / name).write_bytes(bytes(body))
+
+        try:
+            with opened(folder / "journal.db") as again:
+                records = [entry.record for entry in again.opened]
+        except JournalError as error:
+            assert "journal.db" in str(error)  # noqa: PT017 - either is right
+            continue
+        read = [record for record in records if not isinstance(record, TailCut)]
+        assert read == wrote[: len(read)]
+        seen += 1
+
+    assert seen or name == "journal.db"
 
 
 def test_a_newer_major_version_is_refused_by_number(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from rankmend.cli.controller import controller
-from recovery.api.controller_errors import RefusedError
+from recovery.api.controller_errors import RefusedError, UnknownJobError
 from recovery.api.wire import JobView
 from recovery.cluster.notices import NoticeKind
 from recovery.service.daemon import read
@@ -117,6 +117,45 @@ def test_a_token_that_has_lost_its_role_orphans_the_job_and_another_role_is_read
     assert shown(up).orphans == []
 
 
+def limit(folder: Path, subject: str, **limits: list[str]) -> None:
+    """Replace the token in a launcher's file by one of this subject, with these limits."""
+    for entry in read_tokens(folder / "tokens.toml"):
+        if entry.subject == "alice":
+            revoke_token(folder / "tokens.toml", entry.id)
+    text, entry = make_token(subject, [Role.LAUNCH], **limits)
+    add_token(folder / "tokens.toml", entry)
+    (folder / "alice.token").write_text(f"{text}\n")
+
+
+@pytest.mark.parametrize(
+    ("subject", "limits", "why"),
+    [
+        ("alice-2", {}, "its token, of alice-2, does not reach the job"),
+        ("alice", {"jobs": ["gemma*"]}, "its token, of alice, does not reach the job"),
+        ("alice", {"nodes": ["x*"]}, "alice may not speak for node 'n1'"),
+    ],
+    ids=["another subject", "other jobs", "other nodes"],
+)
+def test_a_job_whose_launcher_got_a_token_that_does_not_reach_it_is_orphaned(
+    up: Running, subject: str, limits: dict[str, list[str]], why: str
+) -> None:
+    give_token(up.folder, "alice")
+    reload(up)
+    speaker = join(up.client("alice"), "n1")
+    limit(up.folder, subject, **limits)
+    reload(up)
+    refused = Speaker(up.client("alice"), "n1", speaker.job_id)
+
+    def is_orphaned() -> bool:
+        with contextlib.suppress(RefusedError, UnknownJobError):
+            refused.ask(wait_s=0.0)
+        return bool(shown(up).orphans)
+
+    eventually(is_orphaned, "the job is shown as orphaned", pause_s=0.2)
+
+    assert why in (shown(up).problem or "")
+
+
 def test_a_stranger_makes_no_job_look_orphaned(up: Running) -> None:
     """Whoever has no token may ask for any job's orders, and is turned away as a launcher of it would be."""
     give_token(up.folder, "alice")
@@ -125,8 +164,12 @@ def test_a_stranger_makes_no_job_look_orphaned(up: Running) -> None:
     stranger = up.client("", token="rm_00000000_" + "0" * 64)
     jobs = up.service.worker.jobs.running
 
+    give_token(up.folder, "mallory")
+    reload(up)
     for node in ("n2", "n1"):  # a node of another job, and then one of its own
         poll(Speaker(stranger, node, speaker.job_id))
+        with contextlib.suppress(UnknownJobError):
+            Speaker(up.client("mallory"), node, speaker.job_id).ask(wait_s=0.0)
     eventually(lambda: jobs[speaker.job_id].refused, "the worker has noted the refusals")
     assert set(jobs[speaker.job_id].refused) == {"n1"}, "of nodes of the job alone"
     speaker.say()
