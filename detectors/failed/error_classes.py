@@ -526,7 +526,7 @@ def _is_clients_own(statement: str, frames: Sequence[ErrorFrame]) -> bool:
     """Return whether an error with a type of data is a client's word that it had no answer: Transformers 4 and comet_ml raise a ValueError."""
     if "nternet connection is on" in statement:
         return True
-    is_clients = bool(frames) and _CLIENT.search(frames[0].path) is not None
+    is_clients = bool(frames) and CLIENT.search(frames[0].path) is not None
     return is_clients and _NO_ANSWER.search(statement) is not None
 
 
