@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -336,14 +335,11 @@ def test_collector_that_waits_for_a_quiet_log_stops_at_once(tmp_path: Path) -> N
     os.mkfifo(quiet)
     one = KernelLogCollector(FakeClock(), POLICY, quiet, boot_id="boot-1")
     one.collect()
-    threads = [thread for thread in threading.enumerate() if thread.name == "kernel-log"]
-    time.sleep(0.1)  # into the wait
+    (thread,) = (one for one in threading.enumerate() if one.name == "kernel-log")
 
-    began_s = time.monotonic()
     one.stop()
 
-    assert time.monotonic() - began_s < 1.0  # it would wait for 5 s
-    assert [thread.is_alive() for thread in threads] == [False]
+    assert not thread.is_alive()  # without the wake-up it waits longer than `stop` does
 
 
 # --- the real kernel
