@@ -22,6 +22,7 @@ from recovery.service.newest_orders import NewestOrders
 from recovery.service.server import parts_of_service
 from recovery.service.stored_jobs import FolderHold, StateFolder
 from recovery.service.worker import Worker
+from tests.support.eventually import DEADLINE_S
 from tests.support.service import join_of
 
 REPORT_S = 1.0  # between two reports of a launcher
@@ -183,7 +184,7 @@ class Jobs:
     def close(self) -> None:
         self._should_stop.set()
         self._driver.join()
-        self.worker.stop(60.0)
+        self.worker.stop(DEADLINE_S)
         self.cluster.close()
         self._store.close()
 
