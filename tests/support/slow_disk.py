@@ -22,7 +22,7 @@ from recovery.service.newest_orders import NewestOrders
 from recovery.service.server import parts_of_service
 from recovery.service.stored_jobs import FolderHold, StateFolder
 from recovery.service.worker import Worker
-from tests.support.eventually import DEADLINE_S
+from tests.support.eventually import DEADLINE_S, fault_lasts
 from tests.support.service import join_of
 
 REPORT_S = 1.0  # between two reports of a launcher
@@ -42,7 +42,7 @@ class Disk:
 
         class SlowJournal(Journal):
             def _insert(self, rows: Any) -> None:
-                time.sleep(disk.commit_s)
+                fault_lasts(disk.commit_s)
                 if (until := disk.stuck.get(self.path)) is not None:
                     until.wait(JOIN_S_MAX)
                 super()._insert(rows)
@@ -179,7 +179,7 @@ class Jobs:
                     due_s[one] = now_s + REPORT_S
                     one.turn()
             self._hearing.beat()
-            self._should_stop.wait(0.02)
+            fault_lasts(0.02)  # between two turns of the simulated launchers
 
     def close(self) -> None:
         self._should_stop.set()
