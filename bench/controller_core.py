@@ -172,7 +172,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=10)
     parser.add_argument("--output", type=Path, help="file for the figures as JSON")
     options = parser.parse_args()
-    gc.disable()  # as the service does (recovery.service.garbage)
+    gc.disable()  # as the service does (recovery.service.daemon)
     print(
         " nodes   ranks    reports      ticks  reports/s  ms/tick   at most  start ms  look ms  grown MiB"
     )

@@ -24,7 +24,7 @@ import psutil
 from recovery.api import wire
 from recovery.api.connection import pause_s
 from recovery.api.operator_client import OperatorClient
-from recovery.launcher.membership.returns import spread_s
+from recovery.launcher.membership.node_membership import spread_s
 from recovery.messages.codec import encode_message
 from recovery.messages.exchange import Endpoint, RankReport, Report, StepTiming
 from recovery.service.setup import init

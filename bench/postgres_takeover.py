@@ -27,7 +27,7 @@ from rankmend.clock import SystemClock
 from recovery.journal.attempt_records import Milestone
 from recovery.postgres.leases import Leases
 from recovery.postgres.postgres_journal import PostgresJournal
-from recovery.service.garbage import Cycles
+from recovery.service.daemon import Cycles
 from recovery.service.journal_move import JournalMove
 from recovery.service.stored_jobs import StateFolder
 from tests.recovery.service.test_postgres_jobs import configure

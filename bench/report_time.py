@@ -52,8 +52,8 @@ from recovery.journal.job_records import JobOpened, LauncherStarted
 from recovery.journal.journal_rows import GROUP_ROWS_MAX
 from recovery.journal.limits import PlanStep, Policy
 from recovery.journal.node_records import Joined, NodesJoined
+from recovery.journal.observation_records import SlowEnded, SlowFound
 from recovery.journal.records import Record
-from recovery.journal.slow_rank_records import SlowEnded, SlowFound
 from recovery.journal.store import Journal
 from recovery.messages.exchange import NodeKinds, Restore
 

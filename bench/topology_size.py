@@ -26,7 +26,7 @@ def held():
 from rankmend.parts_path import put_on_path
 put_on_path()
 from recovery.service.controller_config import Discovery
-from recovery.service.fleet_places import read_fleet_parts
+from recovery.service.discovery import read_fleet_parts
 before_mb, began = held(), os.times()
 parts = read_fleet_parts(Discovery(topology_file=sys.argv[1]))
 ended = os.times()

@@ -32,9 +32,9 @@ from detectors.job_log.kinds import KINDS  # noqa: E402
 from detectors.kernel.catalogue import disagrees  # noqa: E402
 from detectors.kernel.event_policy import EventTable  # noqa: E402
 from detectors.node.charges import CHARGES, Weight  # noqa: E402
-from detectors.slow.cause_signs import SlowSection  # noqa: E402
 from detectors.slow.cause_table import CAUSES  # noqa: E402
-from recovery.fabric.fabric_gauges import FAMILIES as FABRIC_FAMILIES  # noqa: E402
+from detectors.slow.explanation import SlowSection  # noqa: E402
+from recovery.fabric.fabric_report import FAMILIES as FABRIC_FAMILIES  # noqa: E402
 from recovery.journal.incident_machine import diagram  # noqa: E402
 from recovery.journal.witnesses import ENOUGH, IN_WORDS, OutsideAct, Witness  # noqa: E402
 from recovery.service.measures import Measures  # noqa: E402

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rankmend.errors import StorageError
-from rankmend.foreign_links import open_to_append
+from rankmend.own_folder import open_to_append
 
 ACTION_LOG: Final = Path("/var/log/rankmend/node-actions.jsonl")
 FILE_BYTES_MAX: Final = 1_000_000

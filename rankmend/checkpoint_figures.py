@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final
 
 from rankmend.errors import SourceError
-from rankmend.unsaved import Unsaved
+from rankmend.rank_values import Unsaved
 
 _NEWS_S: Final = 1.0
 _VALUE_MAX: Final = 1e18  # bytes a second, and far more than any duration

@@ -13,7 +13,7 @@ from typing import Final
 
 from rankmend.errors import SourceError
 from rankmend.files import read_if_there, replace_file
-from rankmend.foreign_links import make_private
+from rankmend.own_folder import make_private
 
 INJECTED_LOG: Final = Path("/run/rankmend-inject/kernel-log")
 BYTES_MAX: Final = 65_536

@@ -23,9 +23,7 @@ from typing import Any
 
 from rankmend.errors import SourceError, TornReadError
 from rankmend.hook import layout
-from rankmend.script_end import ScriptEnd
-from rankmend.told_hidden import ToldHidden
-from rankmend.told_place import ToldPlace
+from rankmend.rank_values import ScriptEnd, ToldHidden, ToldPlace
 
 # A writer copies a block in some 10 ns; one that loses its core meanwhile (1 in 10,000 blocks at
 # full writing speed, two busy cores) needs a time slice, a few milliseconds, to end it.

@@ -11,8 +11,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from rankmend.alerting import http_base
-from rankmend.told_hidden import ToldHidden
-from rankmend.told_place import ToldPlace
+from rankmend.rank_values import ToldHidden, ToldPlace
 
 VERSION: Final = 1
 PATH: Final = "/v1/watched"

@@ -21,7 +21,7 @@ from agent.nvml.child_protocol import NO_GPU
 from agent.nvml.fields import FAST_SHOWN, PERIOD_S_BY_GROUP
 from agent.nvml.known_gpus import GPUS_MAX, GpuView, MonitorState, MonitorView, Values
 from agent.nvml.monitor import GpuMonitor
-from agent.ranks.ancestry import find_rank
+from agent.ranks.rank_processes import find_rank
 from agent.ranks.table import RankSample
 from agent.sampling.collection import STALE_INTERVALS, STALE_S_MIN
 from rankmend.errors import NoSourceError, SourceError

@@ -22,7 +22,7 @@ from agent.jobs.processes import clean_name, read_process
 from agent.metrics import Family, Metric, gauge
 from agent.nvml.known_gpus import GpuView, MonitorState
 from agent.nvml.monitor import GpuMonitor
-from agent.ranks.ancestry import find_rank
+from agent.ranks.rank_processes import find_rank
 from agent.ranks.table import RankSample
 from agent.ranks.watched import WatchedJob
 from rankmend.errors import NoSourceError, SourceError

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
-from agent.jobs.rank_pods import RankPods
+from agent.jobs.processes import RankPods
 from agent.metrics import Metric
-from agent.ranks.inner_pids import UNKNOWN_PID
 from agent.ranks.progress_paths import PathSource
+from agent.ranks.rank_processes import UNKNOWN_PID
 from agent.ranks.series import checkpoint_metrics, rank_metrics, told_metrics
 from agent.ranks.step_times import STEPS_MAX
 from agent.ranks.table import RANKS_MAX, RankSample, RankTable, newest_attempts, read_rank

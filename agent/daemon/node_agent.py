@@ -31,7 +31,7 @@ from agent.config import AgentConfig
 from agent.findings.collector import FindingsCollector
 from agent.findings.policy_files import load_checks, load_policy
 from agent.jobs import job_map, kubelet
-from agent.jobs.rank_pods import RankPods
+from agent.jobs.processes import RankPods
 from agent.nvml.children import ChildProcess, ReleaseFile, read_traces
 from agent.nvml.monitor import GpuMonitor
 from agent.page.application import make_registry

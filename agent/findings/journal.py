@@ -22,7 +22,7 @@ import msgspec
 from detectors.node.node_state import NodeState
 from rankmend.errors import ConfigError, StorageError
 from rankmend.files import read_if_there, replace_file
-from rankmend.foreign_links import open_to_append, refuse_foreign_link
+from rankmend.own_folder import open_to_append, refuse_foreign_link
 
 FILE_BYTES_MAX: Final = 1_000_000  # about 1,500 changes; quiet nodes have a few a day
 KEEP: Final = 4

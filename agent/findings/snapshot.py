@@ -6,8 +6,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from agent.metrics import Metric
-from agent.sampling.answers import NEVER, CollectorAnswer, Revision
-from agent.sampling.collection import CollectorOutcome, CollectorView
+from agent.sampling.collection import (
+    NEVER,
+    CollectorAnswer,
+    CollectorOutcome,
+    CollectorView,
+    Revision,
+)
 from agent.sampling.runner import runner_metrics
 from detectors.node.kernel_findings import GPU_INFO, RECOVERY_ACTION, XID_EVENTS
 from detectors.node.node_state import MetricAnswer, Snapshot

@@ -8,15 +8,22 @@ A control group is what the system says of a process; its environment is what th
 gives Slurm's number only where no control group can: without Slurm's cgroup plugins, and not in a login
 session, where the variables of an old job may live on. Other users' environments can be read only by an agent that
 runs as root or has CAP_SYS_PTRACE.
+
+The pod of a rank, by its control group; its names by the kubelet's folders of logs.
+
+Source: /proc/<pid>/cgroup (`agent.jobs.processes`), /var/log/pods/<namespace>_<name>_<UID> (`agent.jobs.kubelet`).
+Cost:   one small read a rank, and one look at the folder where a rank is in a pod.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 from agent.jobs.gpu_job import GpuJob
+from agent.jobs.kubelet import read_pod_names
 from agent.sources.regular_file import read_regular
 from rankmend.errors import NoSourceError, SourceError
 
@@ -121,3 +128,26 @@ def _read(path: Path, bytes_max: int = _BYTES_MAX) -> bytes:
         return read_regular(path, bytes_max)
     except (NoSourceError, SourceError):  # it has ended, or is not ours to see
         return b""
+
+
+@dataclass(frozen=True, slots=True)
+class RankPod:
+    uid: str
+    namespace: str = ""  # empty: its folder of logs is not there, or can't be read
+    name: str = ""
+
+
+class RankPods:
+    def __init__(self, procfs_root: Path, pod_logs: Path | None) -> None:
+        self._procfs = procfs_root
+        self._pod_logs = pod_logs
+        self._names: Mapping[str, tuple[str, str]] = {}
+
+    def of(self, pid: int) -> RankPod | None:
+        """Return the pod of a process of this node, or None where it is in none."""
+        uid = pod_uid_of_process(self._procfs, pid)
+        if not uid:
+            return None
+        if uid not in self._names and self._pod_logs is not None:
+            self._names = read_pod_names(self._pod_logs)
+        return RankPod(uid, *self._names.get(uid, ("", "")))

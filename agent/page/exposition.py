@@ -22,8 +22,7 @@ from typing import Final, NamedTuple
 from prometheus_client.utils import floatToGoString
 
 from agent.metrics import Family, Metric, MetricType
-from agent.sampling.answers import NO_ANSWER, CollectorAnswer, Revision, revise
-from agent.sampling.collection import CollectorView
+from agent.sampling.collection import NO_ANSWER, CollectorAnswer, CollectorView, Revision, revise
 
 PAGE_S_MAX: Final = 1.0  # the ages on the page are at most this much too young
 SEGMENT_CHARS: Final = 16_000  # at least, of what is compressed at once; half costs 10 % more bytes

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from agent.metrics import Metric
-from agent.ranks.inner_pids import UNKNOWN_PID
+from agent.ranks.rank_processes import UNKNOWN_PID
 from agent.ranks.step_times import measure_steps
 from agent.ranks.table import RankSample
 from rankmend.agent_socket import ShownCheckpoint, Told

@@ -23,7 +23,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from agent.ranks.inner_pids import InnerProcess, find_pid, read_inner_processes
+from agent.ranks.rank_processes import InnerProcess, find_pid, read_inner_processes
 from agent.ranks.table import RANKS_MAX, RANKS_OF_USER_MAX, ShownRank
 from rankmend.errors import SourceError
 from rankmend.hook.watched_layout import FOLDER_PREFIX, JOB_FILE, ROOT, job_id_of

@@ -13,7 +13,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from recovery.launcher.evidence.recorder import ask_for_dump, recorder_environment, recorder_files
+from recovery.launcher.evidence.rank_evidence import (
+    ask_for_dump,
+    recorder_environment,
+    recorder_files,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 START_S_MAX = 40.0

@@ -1,7 +1,7 @@
 """Simulated launchers: many in one process, each with the real client, link and rules of orders, and ranks that are numbers.
 
 Real are the requests, redirects, pauses and new joins (`recovery.api.launcher_client`, `recovery.launcher.membership.remote`) and
-which order counts (`recovery.launcher.decision.orders`). Simulated are the ranks: they start, make steps while all ranks of
+which order counts (`recovery.launcher.decision.launcher_state`). Simulated are the ranks: they start, make steps while all ranks of
 their attempt run, fail where the run says so, and are killed within half a second of an order that no longer names them.
 """
 
@@ -19,8 +19,8 @@ from recovery.api import wire
 from recovery.api.controller_errors import ControllerError
 from recovery.api.launcher_client import LauncherClient
 from recovery.journal.job_records import JobOutcome
-from recovery.launcher.decision.orders import FollowedOrders
-from recovery.launcher.membership.lease import boot_time_s
+from recovery.launcher.decision.launcher_state import FollowedOrders
+from recovery.launcher.membership.node_membership import boot_time_s
 from recovery.launcher.membership.remote import Remote
 from recovery.messages.exchange import (
     BadNumber,

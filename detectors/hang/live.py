@@ -16,7 +16,7 @@ from typing import Final
 from detectors.finding import Blame, Evidence, Finding, Kind, Severity, Symptom, SymptomKind
 from detectors.wording import ranks_in_words
 from rankmend.errors import ConfigError
-from rankmend.script_end import ScriptEnd
+from rankmend.rank_values import ScriptEnd
 
 GAP_MULTIPLE: Final = 2.0  # a hang lasts longer than the longest healthy pause by this factor
 # Share of the timeout after which PyTorch itself ends a collective. The rest leaves time for the

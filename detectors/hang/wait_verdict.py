@@ -8,17 +8,66 @@
 What all members have launched, and which group that is, is returned as `equal`. Sends and receives
 are followed but accuse nobody unless nothing else speaks: an idle pipeline stage always has
 receives outstanding.
+
+Where the chains of a directed graph end.
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from detectors.hang.graph_sinks import find_sinks
 from detectors.hang.positions import BEHIND_RATIO_MAX, JobPositions
 from detectors.hang.wait_graph import Wait, WaitGraph
+
+
+def find_sinks(edges: Callable[[int], Sequence[int]], nodes: Sequence[int]) -> list[list[int]]:
+    """Return the strongly connected components from which no edge leads to another one.
+
+    Tarjan's algorithm with an explicit stack: chains are as long as a job has ranks.
+    """
+    index: dict[int, int] = {}
+    low: dict[int, int] = {}
+    component: dict[int, int] = {}
+    stack: list[int] = []
+    found: list[list[int]] = []
+    for root in nodes:
+        if root in index:
+            continue
+        index[root] = low[root] = len(index)
+        stack.append(root)
+        work = [(root, iter(edges(root)))]
+        while work:
+            node, targets = work[-1]
+            for target in targets:
+                if target not in index:
+                    index[target] = low[target] = len(index)
+                    stack.append(target)
+                    work.append((target, iter(edges(target))))
+                    break
+                if target not in component:
+                    low[node] = min(low[node], index[target])
+            else:
+                work.pop()
+                if work:
+                    parent = work[-1][0]
+                    low[parent] = min(low[parent], low[node])
+                if low[node] == index[node]:
+                    members = []
+                    while True:
+                        member = stack.pop()
+                        component[member] = len(found)
+                        members.append(member)
+                        if member == node:
+                            break
+                    found.append(members)
+    return [
+        members
+        for number, members in enumerate(found)
+        if all(component[target] == number for node in members for target in edges(node))
+    ]
+
 
 MISSING_RATIO_MAX: Final = 0.5  # if more dumps are missing, nobody is called gone
 TRANSFER_WAITERS_MIN: Final = 2  # one alone may be the one that doesn't take what it was sent

@@ -11,8 +11,8 @@ from detectors.finding import Action, Severity
 from detectors.kernel.event import EventKind, KernelEvent, ManyEvents
 from detectors.kernel.event_groups import EventGroup
 from detectors.kernel.event_policy import EventPolicy, EventTable, PolicyTable, policy_of
-from detectors.kernel.nvlink5 import XIDS as NVLINK5_XIDS
-from detectors.kernel.nvlink5 import nvlink5_codes
+from detectors.kernel.nvlink import XIDS as NVLINK5_XIDS
+from detectors.kernel.nvlink import nvlink5_codes
 
 
 @dataclass(frozen=True, slots=True)

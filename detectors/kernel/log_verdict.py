@@ -19,8 +19,8 @@ from detectors.kernel.event_policy import (
     policy_of_verdict,
 )
 from detectors.kernel.log_cases import SEVERITY_ORDER, KernelFinding, LogCase, cases_of
-from detectors.kernel.nvlink4 import ECC_MAX, IN_WORDS, NvlinkError, read_nvlink_error
-from detectors.kernel.nvlink5 import XIDS as NVLINK5_XIDS
+from detectors.kernel.nvlink import ECC_MAX, IN_WORDS, NvlinkError, read_nvlink_error
+from detectors.kernel.nvlink import XIDS as NVLINK5_XIDS
 
 # A row is remapped, a context removed and a verdict changed in the handler of the first error, but
 # a program that hangs is removed when somebody kills it: NCCL's watchdog does after 600 s.

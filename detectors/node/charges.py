@@ -137,7 +137,7 @@ CHARGES: Final[Mapping[ChargeKind, ChargeRow]] = {
         _NOTHING, "ranks of several nodes had it at once", "no single node can be the cause"
     ),
     ChargeKind.LEFT: ChargeRow(
-        _NOTHING, "the job leaves it for another reason", "recovery/journal/leaving.py"
+        _NOTHING, "the job leaves it for another reason", "recovery/journal/node_records.py"
     ),
     ChargeKind.ENDED: ChargeRow(
         _NOTHING, "its launcher reported its own end", "a person or the scheduler ended it"

@@ -13,7 +13,7 @@ from detectors.finding import Action, Severity
 from detectors.kernel.event import EventKind, KernelEvent
 from detectors.kernel.event_groups import EventGroup
 from detectors.kernel.log_cases import KernelFinding, account_of
-from detectors.kernel.nvlink5 import XIDS as NVLINK5_XIDS
+from detectors.kernel.nvlink import XIDS as NVLINK5_XIDS
 from detectors.node.checks import Component
 from detectors.node.node_state import CheckLook, Labels, NodeState, Snapshot, finding_id
 from detectors.node.rank_places import pci_address

@@ -6,6 +6,12 @@ sound part never is: it would cost more than the workers one by one. Where two p
 told and none is named.
 
 Nobody is named either where almost all are bad: then everything explains it.
+
+Bad nodes, or bad NICs of nodes, as workers whose shared part is looked for.
+
+Which switch explains nodes whose network is degraded, by the ports that are bad on them.
+
+A node hangs on a leaf of each of its networks, so without its bad ports all of these explain it equally well.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -15,6 +21,7 @@ from typing import Final
 
 from detectors.parts.fleet_parts import FleetPart, FleetParts, SharedKind
 from detectors.wording import counted, names_in_words
+from rankmend.errors import SourceError
 
 SHARE_MIN: Final = 0.75  # of a part's workers that must be bad; noise hides some
 BAD_SHARE_MAX: Final = 0.75  # of all workers; above it there is nothing sound to compare with
@@ -192,3 +199,76 @@ def _parts_of(worker: PlacedWorker, parts: FleetParts) -> set[FleetPart]:
         if worker.node:
             found.add(FleetPart(SharedKind.NIC, f"{worker.node} {worker.nic}"))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class BadPlace:
+    node: str
+    nic: str = ""  # "": the whole node
+
+
+def find_workers(
+    bad: Collection[BadPlace], known: Sequence[str], parts: FleetParts
+) -> tuple[list[PlacedWorker], set[str]]:
+    """Return the workers of all ``known`` nodes, and the names of the bad ones.
+
+    A worker is a node; where a bad place names a NIC, it is a NIC that has a rail, or the name of a bad one. Raises SourceError for a NIC that the node's layout does not have.
+    """
+    if not any(one.nic for one in bad):
+        workers = [PlacedWorker(node, node) for node in dict.fromkeys(known)]
+        return workers, {one.node for one in bad}
+    named: dict[str, set[str]] = {}
+    for one in bad:
+        named.setdefault(one.node, set()).update(_devices(one, parts))
+    railless = {device for own in named.values() for device in own} - {
+        device for node in named for device in _rail_nics(node, parts)
+    }
+    workers, hit = [], set[str]()
+    for node in dict.fromkeys(known):
+        own = named.get(node, set())
+        alike = {device for device in railless if parts.ports_of(node, device)}
+        for device in sorted(own | alike | _rail_nics(node, parts)):
+            worker = PlacedWorker(f"{node}/{device}", node, device)
+            workers.append(worker)
+            hit |= {worker.name} if device in own else set()
+    return workers, hit
+
+
+def _devices(place: BadPlace, parts: FleetParts) -> set[str]:
+    if not place.nic:
+        found = _rail_nics(place.node, parts)
+        if not found:
+            raise SourceError(f"the topology names no NIC with a rail of {place.node}")
+        return found
+    ports = parts.ports_of(place.node, place.nic)
+    if not ports:
+        raise SourceError(f"the topology names no NIC {place.nic} of {place.node}: see `rankmend fabric topology --pages`")  # fmt: skip
+    return {one.device for one in ports}
+
+
+def _rail_nics(node: str, parts: FleetParts) -> set[str]:
+    layout = parts.layout_of(node)
+    return set() if layout is None else {one.device for one in layout.nics if one.rail}
+
+
+PLANE_CHECK: Final = "plane_degraded"
+# A rail is the same port on all nodes, by name only: what breaks it is its switch.
+_KINDS: Final = frozenset({SharedKind.NODE, SharedKind.LEAF, SharedKind.SWITCH})
+
+
+def explain_network(
+    bad: Mapping[str, Collection[str]], known: Collection[str], parts: FleetParts
+) -> SharedBlame:
+    """Return what explains these nodes, each with its bad ports such as ``mlx5_0/1`` or ``eth2``; none: they are not known.
+
+    ``known``: all nodes that would have told of a fault.
+    """
+    workers, hit = [], []
+    for node, ports in bad.items():
+        nics: list[str | None] = [*sorted({one.partition("/")[0] for one in ports})] or [None]
+        for nic in nics:
+            name = node if nic is None else f"{node} {nic}"
+            workers.append(PlacedWorker(name, node, nic))
+            hit.append(name)
+    workers += [PlacedWorker(node, node) for node in sorted(set(known) - bad.keys())]
+    return explain_shared(workers, hit, parts, _KINDS)

@@ -19,13 +19,29 @@ from statistics import median
 from typing import Final
 
 from detectors.finding import Evidence
-from detectors.slow.cause_signs import Directness, Scope, Sign, SlowCause, SlowSection, Statistic
 from detectors.slow.cause_table import CAUSES
-from detectors.slow.explanation import LikelyCause, SlowExplanation, SlowPeriod, SlowPlace
-from detectors.slow.hardware_reading import RUN_QUEUE, HardwareReading
-from detectors.slow.measured_parts import Part, SeriesOfParts, tabulate, value_of_part
+from detectors.slow.explanation import (
+    Directness,
+    LikelyCause,
+    Scope,
+    Sign,
+    SlowCause,
+    SlowExplanation,
+    SlowPeriod,
+    SlowPlace,
+    SlowSection,
+    Statistic,
+)
+from detectors.slow.measured_parts import (
+    RUN_QUEUE,
+    HardwareReading,
+    Part,
+    SeriesOfParts,
+    tabulate,
+    value_of_part,
+)
 
-SIGMAS: Final = 4.0  # beyond the peers' own variation, as in detectors.slow.slow_verdict
+SIGMAS: Final = 4.0  # beyond the peers' own variation, as in detectors.slow.work_table
 CAUSES_MAX: Final = 8
 PEERS_SAMPLE_MAX: Final = 4_096
 _WAS_BEFORE: Final = 0.5

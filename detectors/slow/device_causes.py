@@ -3,7 +3,7 @@
 from typing import Final
 
 from detectors.finding import Action
-from detectors.slow.cause_signs import (
+from detectors.slow.explanation import (
     IN_ANY,
     IN_COMPUTE,
     LOST_MIN,

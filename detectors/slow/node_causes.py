@@ -3,7 +3,7 @@
 from typing import Final
 
 from detectors.finding import Action
-from detectors.slow.cause_signs import (
+from detectors.slow.explanation import (
     IN_ANY,
     IN_COMMUNICATION,
     IN_IO,
@@ -18,7 +18,7 @@ from detectors.slow.cause_signs import (
     pressure,
     rate,
 )
-from detectors.slow.hardware_reading import RUN_QUEUE
+from detectors.slow.measured_parts import RUN_QUEUE
 
 _DIRTY: Final = Sign(
     "rankmend_host_memory_dirty_bytes",

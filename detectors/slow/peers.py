@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rankmend.told_place import ToldPlace
+from rankmend.rank_values import ToldPlace
 
 Matrix = NDArray[np.float64]
 Rows = NDArray[np.intp]

@@ -6,19 +6,20 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from detectors.slow.change_point import Episode, find_episode, robust_noise
 from detectors.slow.peers import Rows, log_ratios, row_medians
 from detectors.slow.rises import (
     PEERS_ASKED_MAX,
     SAMPLE_MAX,
+    Episode,
+    find_episode,
     held_share,
     log_rises,
     outside,
     own_rise,
+    robust_noise,
     share_above,
 )
-from detectors.slow.slow_verdict import Reason, SlowLimits, Suspect
-from detectors.slow.work_table import Matrix
+from detectors.slow.work_table import Matrix, Reason, SlowLimits, Suspect
 
 ALL_WORK: Final = "all work"
 BLOCKS_MAX: Final = 24  # blocks of steps whose medians screen a large job

@@ -12,11 +12,17 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from detectors.slow.change_point import Episode, find_episode
 from detectors.slow.peers import Rows, column_medians, row_medians
-from detectors.slow.rises import PEERS_ASKED_MAX, held_share, log_rises, outside, share_above
-from detectors.slow.slow_verdict import Reason, SlowLimits, Suspect
-from detectors.slow.work_table import Matrix
+from detectors.slow.rises import (
+    PEERS_ASKED_MAX,
+    Episode,
+    find_episode,
+    held_share,
+    log_rises,
+    outside,
+    share_above,
+)
+from detectors.slow.work_table import Matrix, Reason, SlowLimits, Suspect
 
 GROUP_MIN: Final = 4  # two that changed and two that did not
 REST_MIN: Final = 2  # workers that did not change: they are the reference

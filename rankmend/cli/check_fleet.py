@@ -197,8 +197,8 @@ def lemons(
     from collections import Counter
 
     from detectors.node.lemons import BlamedNode, find_lemons
+    from recovery.cluster.charge_verdict import find_over
     from recovery.cluster.cluster_limits_file import read_policy_file
-    from recovery.cluster.lemon_verdict import find_over
 
     try:
         rules = read_policy_file(policy_file).cluster.lemons

@@ -196,7 +196,7 @@ def _age_s(folder: "CheckpointFolder", verdict: "CheckpointVerdict") -> float | 
 
 def _nothing(folder: "CheckpointFolder") -> str:
     from recovery.checkpoints.deeper import describe_deeper
-    from recovery.checkpoints.unknown_files import describe_unknown
+    from recovery.checkpoints.listing import describe_unknown
 
     if folder.unknown:
         return describe_unknown(folder.path, folder.unknown)

@@ -196,7 +196,7 @@ def client_of(access: Access) -> "OperatorClient":
 
     if access.job_folder is None:
         return OperatorClient(access.urls, token_file=access.token_file, ca_file=access.ca_file)
-    from recovery.run.meeting_note import find_host
+    from recovery.run.meeting_site import find_host
     from recovery.service.meeting_secret import Identity
 
     note = find_host(access.job_folder)
@@ -328,7 +328,7 @@ _WRONG_TIME: Final = (
 
 def _hint(error: "UnreachableError", access: Access) -> str | None:
     """Return what to do about a TLS failure, or None for other failures."""
-    from recovery.api.tls_fault import TlsFault
+    from recovery.api.controller_errors import TlsFault
 
     authority = (
         "this system does not trust the CA of its certificate: give its ca.crt (made by "

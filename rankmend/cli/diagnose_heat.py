@@ -13,8 +13,7 @@ from rankmend.files import write_output
 
 if TYPE_CHECKING:
     from detectors.slow.explanation import SlowExplanation
-    from detectors.slow.slow_verdict import SlowDiagnosis
-    from detectors.slow.work_table import WorkTable
+    from detectors.slow.work_table import SlowDiagnosis, WorkTable
 
 MAP_ROWS_MAX = 32
 MAP_COLUMNS_MAX = 72

@@ -26,8 +26,7 @@ from rankmend.printable import printable
 
 if TYPE_CHECKING:
     from detectors.slow.explanation import SlowExplanation, SlowPeriod
-    from detectors.slow.slow_verdict import SlowDiagnosis, Span
-    from detectors.slow.work_table import WorkTable
+    from detectors.slow.work_table import SlowDiagnosis, Span, WorkTable
 
 UNREADABLE = 2
 ACCUSED_MAX = 32  # culprits whose hardware is examined
@@ -113,7 +112,7 @@ def slow(
 
 def _span_page(table: "WorkTable", span: "Span") -> dict[str, Any]:
     """Return one span for scripts: its workers, its time, and whether they changed together."""
-    from detectors.slow.slow_verdict import Reason
+    from detectors.slow.work_table import Reason
 
     workers = [table.workers[suspect.row] for suspect in span.suspects]
     is_joint = span.reason is Reason.SLOWER_TOGETHER
@@ -172,10 +171,9 @@ def _explain(
     table: "WorkTable", found: "SlowDiagnosis", options: dict[str, Any]
 ) -> "tuple[SlowDiagnosis, tuple[SlowExplanation, ...] | None]":
     """Return the verdict with the evidence of the readings, and why each culprit is slow."""
-    from detectors.slow.cause_signs import Scope, SlowSection
     from detectors.slow.cause_table import METRICS, SELECTIONS
     from detectors.slow.causes import explain_slow
-    from detectors.slow.explanation import SlowPlace
+    from detectors.slow.explanation import Scope, SlowPlace, SlowSection
 
     if not options["metrics"] and options["url"] is None:
         return found, None
@@ -221,7 +219,7 @@ def _window(table: "WorkTable", found: "SlowDiagnosis", options: dict[str, Any])
     import numpy as np
 
     from detectors.slow.explanation import SlowPeriod
-    from detectors.slow.slow_verdict import Reason
+    from detectors.slow.work_table import Reason
 
     known = np.array([]) if table.starts_s is None else table.starts_s
     known = known[np.isfinite(known)]

@@ -347,7 +347,7 @@ def _read_certificates(wanted: _Wanted) -> Any:
 
 
 def _read_storage(wanted: _Wanted) -> Any:
-    from recovery.doctor.storage import read_storage
+    from recovery.doctor.folders import read_storage
 
     return read_storage(os.environ, wanted.state_dir, wanted.checkpoint_dir)
 

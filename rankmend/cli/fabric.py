@@ -172,7 +172,7 @@ def test(
     SIGTERM. Nothing is changed on any node.
     """
     from rankmend.node import node_name
-    from rankmend.stopping import StoppedError, raising_signals
+    from rankmend.signals import StoppedError, raising_signals
 
     try:
         with raising_signals():
@@ -365,8 +365,7 @@ def blame(
     """
     from detectors.formats.host_list import expand_hosts
     from detectors.formats.slurm_topology import parse_parts
-    from detectors.parts.bad_places import BadPlace, find_workers
-    from detectors.parts.shared_blame import BlameEnd, explain_shared
+    from detectors.parts.shared_blame import BadPlace, BlameEnd, explain_shared, find_workers
     from detectors.parts.symptoms import CAUSES_OF, SharedSymptom
 
     try:
@@ -507,8 +506,7 @@ def _write(
     pyplot: Any,
 ) -> bool:
     """Keep the result and write what else was asked for; return whether all was. It is shown all the same, so a test is never in vain."""
-    from recovery.fabric.fabric_gauges import write_metrics
-    from recovery.fabric.fabric_report import keep
+    from recovery.fabric.fabric_report import keep, write_metrics
 
     written = [
         _try("the result is not kept", lambda: keep(report, find_state(state_dir) / "fabric")),

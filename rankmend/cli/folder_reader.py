@@ -31,8 +31,7 @@ from recovery.report.overview import (
     view_job,
     view_paces,
 )
-from recovery.views.incident_view import view_incidents
-from recovery.views.story_view import view_story
+from recovery.views.incident_view import view_incidents, view_story
 
 _ENDED: Final = {kind.value for kind in OutcomeKind}
 

@@ -85,7 +85,7 @@ def check_this_node(level: "FlightLevel", time_s: float | None, options: CheckOp
     from agent.preflight.preparing import give_back, prepare
     from agent.preflight.sole_check import SoleCheck
     from rankmend.packages import Extra, require
-    from rankmend.stopping import take_signals
+    from rankmend.signals import take_signals
 
     if not options.no_health:
         require(Extra.AGENT, "a pre-flight check (without it: --no-health)")

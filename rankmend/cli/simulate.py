@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from recovery.simulation.campaign import Campaign, Faults
-    from recovery.simulation.planning import BestInterval, Worth
-    from recovery.simulation.study import Study
+    from recovery.simulation.planning import BestInterval, Study, Worth
 
 _USAGE: Final = 2
 _QUIET_S: Final = 1.0  # a simulation that takes longer shows how far it is
@@ -222,7 +221,7 @@ def _study(options: dict[str, Any], progress: Progress) -> "Study":
     from recovery.simulation.assumptions import Assumptions, Setup
     from recovery.simulation.campaign import Campaign
     from recovery.simulation.job import NAME, Rules
-    from recovery.simulation.study import Study
+    from recovery.simulation.planning import Study
 
     assumptions = Assumptions()
     for text in options["settings"]:

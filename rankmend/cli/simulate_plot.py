@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from recovery.simulation.study import Study
+    from recovery.simulation.planning import Study
 
 _CAUSES_DRAWN: Final = 10
 _COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # told apart by the colour-blind

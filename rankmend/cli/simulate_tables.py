@@ -10,8 +10,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from recovery.simulation.campaign import Spread
-    from recovery.simulation.planning import BestInterval
-    from recovery.simulation.study import Study
+    from recovery.simulation.planning import BestInterval, Study
 
 _CAUSES_SHOWN: Final = 15
 

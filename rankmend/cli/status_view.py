@@ -20,7 +20,7 @@ from rankmend.cli.status_watch import Changes, print_json_line, repeat
 from rankmend.cli.times import say_time
 from rankmend.cli.watched_lines import render_ranks, render_watched
 from rankmend.printable import printable
-from rankmend.unsaved import Unsaved
+from rankmend.rank_values import Unsaved
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -28,10 +28,11 @@ from recovery.api.controller_errors import (
     ControllerError,
     JobEndedError,
     RefusedError,
+    TlsFault,
     UnknownJobError,
     UnreachableError,
+    tls_fault_of,
 )
-from recovery.api.tls_fault import TlsFault, tls_fault_of
 
 # A handshake takes milliseconds; a lost packet is repeated after 1 and 3 s.
 CONNECT_S_MAX: Final = 5.0

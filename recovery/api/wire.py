@@ -266,7 +266,7 @@ class CheckpointView(Struct):
 class UnsavedView(Struct):
     """A job trains, and a restart could use nothing of it."""
 
-    cause: str  # value of a rankmend.unsaved.Unsaved
+    cause: str  # value of a rankmend.rank_values.Unsaved
     since_s: float | None  # since its last save, or since it began to train; None: it never saves
     folder: str  # where checkpoints are looked for; empty: not known here, or nowhere
     example: str  # the newest that can't be restored, and why

@@ -19,8 +19,7 @@ from recovery.checkpoints.archive import (
 from recovery.checkpoints.deadline import Deadline
 from recovery.checkpoints.model import NO_SHAPE, CheckpointFormat, Holds, Shape
 from recovery.checkpoints.names import has_checkpoint_suffix, has_optimizer, shown
-from recovery.checkpoints.pickle_stream import is_pickle
-from recovery.checkpoints.plain_values import step_in, torch_content
+from recovery.checkpoints.pickle_stream import is_pickle, step_in, torch_content
 from recovery.checkpoints.reader import DefectError, FileReader
 from recovery.checkpoints.safetensors import (
     check_safetensors,

@@ -33,7 +33,7 @@ from recovery.checkpoints.folder import (
 from recovery.checkpoints.formats.format import DividedFormat
 from recovery.checkpoints.formats.registry import format_of
 from recovery.checkpoints.known_files import Coverage, KnownFiles
-from recovery.checkpoints.listing import Listing, Sighting
+from recovery.checkpoints.listing import Listing, Sighting, describe_unknown
 from recovery.checkpoints.manifests import Manifests, Stamp
 from recovery.checkpoints.model import (
     Candidate,
@@ -55,7 +55,6 @@ from recovery.checkpoints.reader import (
     is_elusive,
 )
 from recovery.checkpoints.storage_calls import StorageCalls
-from recovery.checkpoints.unknown_files import describe_unknown
 
 _LISTING: Final = ""  # what no path is
 _MANIFESTS: Final = "manifests"

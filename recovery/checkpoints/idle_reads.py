@@ -34,7 +34,7 @@ from rankmend.errors import RankmendError
 from rankmend.parts_path import program
 from recovery.checkpoints.archive import check_members, read_archives
 from recovery.checkpoints.deadline import Deadline
-from recovery.checkpoints.digests import BLOCK_BYTES, DIGEST_BYTES
+from recovery.checkpoints.manifests import BLOCK_BYTES, DIGEST_BYTES
 from recovery.checkpoints.priority import lower_disk_priority
 from recovery.checkpoints.reader import FileReader, MemberProgress, ReadProgress
 

@@ -21,8 +21,15 @@ from typing import Final
 from detectors.wording import counted
 from rankmend.clock import Clock
 from recovery.checkpoints.deadline import Deadline, UnfinishedError
-from recovery.checkpoints.digests import BLOCK_BYTES, DIGEST_BYTES, blocks_of, new_digest
-from recovery.checkpoints.manifests import FileRecord, Manifests, Stamp
+from recovery.checkpoints.manifests import (
+    BLOCK_BYTES,
+    DIGEST_BYTES,
+    FileRecord,
+    Manifests,
+    Stamp,
+    blocks_of,
+    new_digest,
+)
 from recovery.checkpoints.model import Share
 from recovery.checkpoints.names import shown
 from recovery.checkpoints.reader import (

@@ -1,4 +1,7 @@
-"""What may be a checkpoint in the configured folder, newest first; files are only identified."""
+"""What may be a checkpoint in the configured folder, newest first; files are only identified.
+
+Files that are named like checkpoints, in a form that rankmend does not know: what to tell of them.
+"""
 
 import contextlib
 import os
@@ -11,6 +14,7 @@ from itertools import islice
 from pathlib import Path, PurePath
 from typing import Final
 
+from detectors.wording import names_in_words
 from rankmend.clock import Clock
 from rankmend.errors import SourceError
 from recovery.checkpoints.content import ContentIdentity, identify
@@ -42,23 +46,26 @@ from recovery.checkpoints.names import (
     slot_of,
     step_of,
 )
-from recovery.checkpoints.order import (
-    CandidateEvidence,
-    evidence_of,
-    mark_written,
-    newest_first,
-)
+from recovery.checkpoints.order import CandidateEvidence, evidence_of, mark_written, newest_first
 from recovery.checkpoints.reader import DefectError, FileReader, Signature, explain, signature_of
 from recovery.checkpoints.saves import FlatSave, gather
-from recovery.checkpoints.series import (
-    SLOTS_MAX,
-    NamePattern,
-    find_slots,
-    in_series,
-    name_pattern,
-)
+from recovery.checkpoints.series import SLOTS_MAX, NamePattern, find_slots, in_series, name_pattern
 from recovery.checkpoints.shape import joined_shape
 from recovery.checkpoints.storage_calls import StorageCalls
+
+_SHOWN_MAX = 3
+
+
+def describe_unknown(folder: str, names: Sequence[str]) -> str:
+    """Return what a person who expects a restart from these files has to know."""
+    are, they = ("are", "they are checkpoints") if len(names) > 1 else ("is", "it is one")
+    like = "checkpoints" if len(names) > 1 else "a checkpoint"
+    return (
+        f"{folder}: {names_in_words(names, _SHOWN_MAX)} {are} named like {like}, but in no format that rankmend knows, so no restart "
+        f"begins from there. If {they}, save into a folder for each step, with a file that you write last, and name that file with "
+        "--checkpoint-marker: then any format will do"
+    )
+
 
 _POINTER_BYTES_MAX: Final = 4096
 _POINTER_TEXT_MAX: Final = 255

@@ -16,7 +16,7 @@ from typing import Final
 
 from rankmend.errors import ConfigError, JobHeldError, RankmendError, SourceError, StorageError
 from rankmend.files import create_file, read_if_there, replace_file
-from rankmend.foreign_links import open_new, refuse_foreign_link
+from rankmend.own_folder import open_new, refuse_foreign_link
 from recovery.checkpoints.names import shown
 from recovery.checkpoints.unwritable import explain_unwritable, free_bytes, short_of_room
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from rankmend.errors import RankmendError
-from rankmend.foreign_links import refuse_foreign_link
+from rankmend.own_folder import refuse_foreign_link
 from recovery.checkpoints.deadline import Deadline
 from recovery.checkpoints.marks import BESIDE
 from recovery.checkpoints.model import Candidate, CheckpointFormat

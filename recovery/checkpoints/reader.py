@@ -13,7 +13,7 @@ import xxhash
 from rankmend.errors import RankmendError
 from recovery.checkpoints.bulk_reads import CHUNK_BYTES, BulkReads, give_back, take_buffer
 from recovery.checkpoints.deadline import Deadline
-from recovery.checkpoints.digests import BLOCK_BYTES, new_digest
+from recovery.checkpoints.manifests import BLOCK_BYTES, new_digest
 from recovery.checkpoints.model import HeldPart
 
 _WINDOW_BYTES: Final = 1 << 16

@@ -15,8 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from recovery.checkpoints.model import Holds, Shape
-from recovery.checkpoints.pickle_stream import Opaque
-from recovery.checkpoints.plain_values import STEPS_END, step_in
+from recovery.checkpoints.pickle_stream import STEPS_END, Opaque, step_in
 
 VALUES_MAX: Final = 1_000_000  # 10,000 tensors with Adam are 400,000 values, 0.3 s
 _PATH_MAX: Final = 200  # letters of the names that lead to a tensor

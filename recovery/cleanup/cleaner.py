@@ -2,9 +2,15 @@
 
 SIGTERM, a grace period, SIGKILL; looked for anew until nothing is left or the time is over. What can't be proved to be this
 job's alone stays, with the reason.
+
+Runs a function with the rights of a job's user, in a child process.
+
+Root sees all of a job, but a user may exchange a folder for a link at any moment. With the user's own rights nothing is
+reached that the user could not remove, and no other user's process gets a signal.
 """
 
 import os
+import pwd
 import signal
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -14,10 +20,14 @@ from typing import Any, Final
 
 from rankmend.child_call import call_in_child
 from rankmend.errors import ConfigError, RankmendError
-from recovery.cleanup.as_user import call_as_user
 from recovery.cleanup.job_processes import JobProcesses, find_job_processes
-from recovery.cleanup.leftover_files import ROOTS, Leftover, LeftoverKind, find_leftovers
-from recovery.cleanup.removal import remove_leftovers
+from recovery.cleanup.leftover_files import (
+    ROOTS,
+    Leftover,
+    LeftoverKind,
+    find_leftovers,
+    remove_leftovers,
+)
 from recovery.launcher.processes.process_list import NAME as PROCESS_LIST
 from recovery.launcher.processes.process_list import read_list
 from recovery.launcher.processes.process_tree import (
@@ -27,6 +37,31 @@ from recovery.launcher.processes.process_tree import (
     read_processes,
     send_signal,
 )
+
+_NOGROUP: Final = 65534
+
+
+def call_as_user(uid: int, function: Callable[[], Any], timeout_s: float) -> Any:
+    """Return what the function returns, which must be JSON; raise SourceError."""
+    group = _group_of(uid)
+
+    def act() -> Any:
+        if os.geteuid() == 0:
+            os.setgroups([])
+            os.setresgid(group, group, group)
+            os.setresuid(uid, uid, uid)
+        assert os.getresuid() == (uid, uid, uid), "the rights are the user's alone"
+        return function()
+
+    return call_in_child(act, timeout_s)
+
+
+def _group_of(uid: int) -> int:
+    try:
+        return pwd.getpwuid(uid).pw_gid
+    except KeyError:
+        return _NOGROUP
+
 
 LOOK_S_MAX: Final = 5.0  # /proc of 5,000 processes takes 0.1 s
 _PAUSE_S: Final = 0.05

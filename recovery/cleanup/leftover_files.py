@@ -6,6 +6,8 @@
 
 Users write in these folders while root reads: everything is opened relative to the folder before it, no link is followed, and
 only what belongs to the user counts.
+
+Removes leftovers: with the user's rights, relative to open folders, and never through a link or another mount.
 """
 
 import contextlib
@@ -14,14 +16,14 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Final
 
 from rankmend.hook.watched_layout import FOLDER_PREFIX, JOB_FILE
-from recovery.launcher.ranks.slurm_job_file import NAME as SLURM_JOB_FILE
+from recovery.launcher.ranks.runtime_folder import NAME as SLURM_JOB_FILE
 from recovery.snapshots import leftovers
 
 ROOTS: Final = (Path("/dev/shm"), Path("/tmp"))  # noqa: S108 - see above; /var/tmp has journals
@@ -171,3 +173,55 @@ def _read(folder: int, name: str, uid: int) -> str:
         return os.read(descriptor, _NAME_BYTES_MAX).decode("utf-8", "replace")
     finally:
         os.close(descriptor)
+
+
+_DEPTH_MAX: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    path: str
+    error: str = ""
+
+
+def remove_leftovers(leftovers: Sequence[Leftover], uid: int) -> list[Removal]:
+    """Remove each that is still what was found there."""
+    return [Removal(one.path, _remove(one, uid)) for one in leftovers]
+
+
+def _remove(leftover: Leftover, uid: int) -> str:
+    """Return why it is still there, or nothing."""
+    try:
+        with open_folders(leftover.folders, uid) as folder:
+            found = os.stat(leftover.name, dir_fd=folder, follow_symlinks=False)
+            if found.st_ino != leftover.inode or found.st_uid != uid:
+                return "something else has taken its place"
+            _remove_entry(folder, leftover.name, found, uid, _DEPTH_MAX)
+            with contextlib.suppress(FileNotFoundError):
+                os.stat(leftover.name, dir_fd=folder, follow_symlinks=False)
+                return "not empty"
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def _remove_entry(folder: int, name: str, found: os.stat_result, uid: int, depth: int) -> None:
+    if not stat.S_ISDIR(found.st_mode):
+        os.unlink(name, dir_fd=folder)
+        return
+    inner = os.open(name, _FOLDER, dir_fd=folder)
+    try:
+        opened = os.fstat(inner)
+        if (opened.st_ino, opened.st_dev) != (found.st_ino, os.fstat(folder).st_dev) or not depth:
+            return  # exchanged meanwhile, or another mount
+        for each in os.listdir(inner):  # noqa: PTH208 - of a descriptor
+            with contextlib.suppress(FileNotFoundError):
+                below = os.stat(each, dir_fd=inner, follow_symlinks=False)
+                if below.st_uid == uid:
+                    _remove_entry(inner, each, below, uid, depth - 1)
+    finally:
+        os.close(inner)
+    with contextlib.suppress(FileNotFoundError):
+        os.rmdir(name, dir_fd=folder)

@@ -18,13 +18,12 @@ from rankmend.clock import Clock
 from rankmend.errors import ConfigError, JournalError
 from recovery.cluster.active_alerts import ActiveAlert, ActiveAlerts, JobNode, TakenAlerts
 from recovery.cluster.alert_shares import NOBODY, Sender
-from recovery.cluster.charge_verdict import take_back, weigh_charge
+from recovery.cluster.charge_verdict import judge_lemon, take_back, weigh_charge
 from recovery.cluster.cluster_ledger import ClusterLedger, NodeBlame, fold_cluster, fold_entry
 from recovery.cluster.cluster_limits import DAY_S, AlertRules, ClusterPolicy
 from recovery.cluster.doubtful_alerts import NO_DOUBTS, find_doubtful
 from recovery.cluster.gate import Answer, Judgement, PlanRequest
 from recovery.cluster.incoming_alerts import IncomingAlert
-from recovery.cluster.lemon_verdict import judge_lemon
 from recovery.cluster.node_names import NodeNames
 from recovery.cluster.plan_verdict import (
     budgets_left,
@@ -58,8 +57,8 @@ from recovery.journal.cluster_records import (
     WindowAdded,
     WindowRemoved,
 )
+from recovery.journal.observation_records import FabricProbeAsked, FabricProbeEnded
 from recovery.journal.open_journal import JournalMovedError
-from recovery.journal.probe_records import FabricProbeAsked, FabricProbeEnded
 from recovery.journal.records import Entry
 from recovery.journal.witnesses import (
     PRESENCE,

@@ -33,7 +33,7 @@ from recovery.journal.cluster_records import (
     WindowAdded,
     WindowRemoved,
 )
-from recovery.journal.probe_records import FabricProbeAsked, FabricProbeEnded
+from recovery.journal.observation_records import FabricProbeAsked, FabricProbeEnded
 from recovery.journal.records import Entry
 from recovery.journal.witnesses import Witness
 

@@ -1,7 +1,7 @@
 """Reads the policy of a controller from a TOML file: cluster-wide tables, then those of jobs.
 
 Their keys are the fields of `recovery.cluster.cluster_limits`, which hold the defaults with their
-reasons; [policy] and [hang] are the defaults for jobs (`recovery.run.limits_file`). A key that is none of
+reasons; [policy] and [hang] are the defaults for jobs (`recovery.run.options`). A key that is none of
 them is an error. deploy/policy.toml has them all, commented.
 """
 

@@ -16,7 +16,7 @@ from detectors.parts.fleet_parts import NO_PARTS, FleetPart, FleetParts
 from recovery.cluster.probe_rules import ProbeRules
 from recovery.journal.incident_records import WaitCause
 from recovery.journal.limits import PlanStep
-from recovery.journal.probe_records import FabricProbeAsked, FabricProbeEnded
+from recovery.journal.observation_records import FabricProbeAsked, FabricProbeEnded
 
 
 class Judgement(Enum):

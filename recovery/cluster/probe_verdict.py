@@ -4,7 +4,7 @@ from typing import Final
 
 from recovery.cluster.cluster_ledger import ClusterLedger
 from recovery.cluster.cluster_limits import ClusterPolicy
-from recovery.journal.probe_records import FabricProbeAsked
+from recovery.journal.observation_records import FabricProbeAsked
 
 HOUR_S: Final = 3600.0
 SLACK_S: Final = 10.0  # beyond a probe's own time: its nodes have ended it by then, whoever asked

@@ -1,4 +1,7 @@
-"""The fleet as its page shows it: every node with its state, by rack. Pure."""
+"""The fleet as its page shows it: every node with its state, by rack. Pure.
+
+What the console shows of nodes in Kubernetes.
+"""
 
 import re
 from collections import Counter
@@ -13,6 +16,34 @@ from recovery.api import wire
 from recovery.journal.cluster_records import Hold
 from recovery.views.state_words import TRAINS
 from recovery.watched.verdict import WatchedState
+
+_REQUESTS_MAX: Final = 8  # of one node, the newest; open ones come first
+
+
+def is_noted(state: wire.KubernetesNodeView) -> bool:
+    """Return whether there is something to say of a node: it is not plainly ready."""
+    return bool(state.is_cordoned or state.conditions or state.taints)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInKubernetes:
+    """A node's page: its state there, our cordons of it, and what was asked about it."""
+
+    state: wire.KubernetesNodeView | None
+    cordons: wire.SlurmNodeView | None
+    requests: Sequence[wire.SlurmRequestView]
+
+    @classmethod
+    def of(cls, view: wire.SlurmView, name: str) -> "NodeInKubernetes | None":
+        """Return None where Kubernetes has nothing about the node."""
+        state = next((one for one in view.states if one.node == name), None)
+        cordons = next((one for one in view.nodes if one.node == name), None)
+        asked = [one for one in view.requests if name in one.nodes]
+        asked.sort(key=lambda one: bool(one.outcome))
+        if state is None and cordons is None and not asked:
+            return None
+        return cls(state, cordons, asked[:_REQUESTS_MAX])
+
 
 SILENT_S: Final = 15.0  # a launcher reports once a second
 _RACK_NODES_MAX: Final = 64  # a rack without a name of its own is shown in blocks of so many

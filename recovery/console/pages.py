@@ -11,7 +11,17 @@ from typing import Any, Final, TypeVar
 from rankmend.clock import Clock
 from recovery.api import wire
 from recovery.console.acts import FORMS, ActName, command_of, may_do, words_of
-from recovery.console.fleet import Fleet, NodeRow, NodeUse, RackFinder, choose, natural, view_fleet
+from recovery.console.fleet import (
+    Fleet,
+    NodeInKubernetes,
+    NodeRow,
+    NodeUse,
+    RackFinder,
+    choose,
+    is_noted,
+    natural,
+    view_fleet,
+)
 from recovery.console.incident import (
     WaitingPlan,
     is_for_person,
@@ -22,7 +32,6 @@ from recovery.console.incident import (
 )
 from recovery.console.job_time import loss_spark, view_time
 from recovery.console.journal_page import newest_plain, row_of, view_journal
-from recovery.console.kubernetes_nodes import NodeInKubernetes, is_noted
 from recovery.console.node_readings import view_readings
 from recovery.console.rank_table import slowest, view_counts
 from recovery.console.shared_reads import SharedReads
@@ -31,9 +40,8 @@ from recovery.goodput.job_time import JobTime
 from recovery.journal.cluster_records import CauseTold, WatchedAsked
 from recovery.journal.job_records import OutcomeKind
 from recovery.journal.records import Entry
-from recovery.views.incident_view import view_incidents
+from recovery.views.incident_view import entries_of_incident, view_incidents
 from recovery.views.state_words import TRAINS, standing_word
-from recovery.views.story_view import entries_of_incident
 
 TIME_S: Final = 15.0  # where the time went: it moves slowly, and takes a look at the whole journal
 ROWS: Final = 100  # of a table's page

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from detectors.doctor.agent import ConfigState
 from detectors.doctor.controller import ControllerAnswer, ControllerFacts
 from rankmend.errors import ConfigError
-from recovery.api.tls_fault import TlsFault
+from recovery.api.controller_errors import TlsFault
 from recovery.doctor.folders import look_at_state
 
 if TYPE_CHECKING:

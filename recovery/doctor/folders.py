@@ -1,19 +1,27 @@
 """Reads a folder in which rankmend writes. It may lie on a dead NFS mount: run it in a child.
 
 The test file has no name (O_TMPFILE) or loses it at once, so nothing is left behind, not even by kill -9.
+
+Reads what `detectors/doctor/storage.py` judges.
 """
 
 import errno
+import getpass
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from detectors.doctor.agent import FolderFacts
+from detectors.doctor.storage import StorageFacts
+from rankmend.errors import RankmendError
+from recovery.journal.job_folder import default_state_folder
 from recovery.journal.network_storage import (
     NETWORK_FUSE_TYPES,
     NETWORK_TYPES,
     find_file_system_type,
+    refuse_network_file_system,
 )
 
 _PROBE: Final = bytes(4096)
@@ -81,3 +89,24 @@ def _why_not_made(folder: Path) -> str:
     if above.is_dir() and os.access(above, os.W_OK | os.X_OK):
         return ""
     return f"no {folder}, and this user can't make it in {above}"
+
+
+def read_storage(
+    environment: Mapping[str, str], state_dir: Path | None, checkpoint_dir: Path | None
+) -> StorageFacts:
+    try:
+        state = state_dir or default_state_folder(environment, refuse_network_file_system)
+    except RankmendError:  # another user's folder is in its place: `run` says so, too
+        state = Path("/var/tmp")  # noqa: S108 - only looked at
+    return StorageFacts(
+        state=look_at_state(state),
+        user=_user(),
+        checkpoints=look_at_checkpoints(checkpoint_dir) if checkpoint_dir else None,
+    )
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container without an entry in passwd
+        return "$(id -u)"

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from rankmend.errors import ConfigError
-from rankmend.foreign_links import make_private
-from recovery.run.meeting_note import HostFolder
+from rankmend.own_folder import make_private
+from recovery.run.meeting_site import HostFolder
 from recovery.run.slurm.meeting_folder import make_meeting_folder
 from recovery.run.slurm.step import read_step
 from recovery.service.meeting_secret import read_secret

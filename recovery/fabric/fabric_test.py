@@ -24,9 +24,8 @@ from recovery.fabric.fabric_rounds import FabricRounds
 from recovery.fabric.peer import FabricPeer
 from recovery.fabric.rails import LocalRails, find_rails, needs_route, with_rdma
 from recovery.fabric.transport_choice import sought
-from recovery.run.meeting_note import HostNote
-from recovery.run.meeting_site import url_of
-from recovery.run.slurm.address import node_address
+from recovery.run.meeting_site import HostNote, url_of
+from recovery.run.slurm.taking import node_address
 from recovery.service.meeting_secret import Identity, new_secret
 
 _SLACK_S: Final = 10.0  # for this node's own share to end

@@ -7,11 +7,12 @@ import psutil
 
 from rankmend.errors import ConfigError, RankmendError
 from recovery.fabric.fabric_messages import TransportWish
-from recovery.fabric.perftest import Perftest, find_perftest
 from recovery.fabric.rdma_ports import (
     SYSFS,
+    Perftest,
     RailPort,
     active_ports,
+    find_perftest,
     find_port,
     interface_of,
     is_device,

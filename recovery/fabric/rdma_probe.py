@@ -18,8 +18,7 @@ from typing import Final
 from detectors.formats.ib_write_bw import parse_ib_write_bw
 from rankmend.errors import LaunchError, SourceError
 from recovery.fabric.fabric_messages import FlowFault, FlowOrder, FlowResult
-from recovery.fabric.perftest import SETUP_S_MAX, Perftest, failure_of, whole_seconds
-from recovery.fabric.rdma_ports import RailPort
+from recovery.fabric.rdma_ports import SETUP_S_MAX, Perftest, RailPort, failure_of, whole_seconds
 from recovery.fabric.tcp_probe import receive_all
 from recovery.fabric.tied_programs import ProgramEnd, TiedProgram, TiedPrograms
 

@@ -6,8 +6,14 @@ No connection is made to a program's port, and nothing is sent but the packets o
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from detectors.fabric.collisions import TracedFlow, plan_ports
-from detectors.fabric.running_flows import NodeFlow, NodePair, flows_that_count, join_pairs
+from detectors.fabric.collisions import (
+    NodeFlow,
+    NodePair,
+    TracedFlow,
+    flows_that_count,
+    join_pairs,
+    plan_ports,
+)
 from recovery.fabric.fabric_messages import (
     JoinFabric,
     LookWork,

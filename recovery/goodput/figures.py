@@ -8,17 +8,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from recovery.goodput.hardware import HardwareTotals, Kind
 from recovery.goodput.job_time import IncidentTime, JobTime, StallTime
-from recovery.goodput.ratios import ratio
 from recovery.goodput.timeline import TimePart, TimeSpan
 from recovery.goodput.totals import (
     RESTARTED,
+    HardwareTotals,
     JobFailure,
+    Kind,
     PartTime,
     add_up,
     class_of,
     failures_of,
+    ratio,
     slow_losses,
     slow_seconds,
     totals_of,

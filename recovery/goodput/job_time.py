@@ -6,8 +6,7 @@ from enum import Enum
 
 from recovery.goodput.timeline import TimePart, TimeSpan
 from recovery.journal.accounting import Account
-from recovery.journal.attempt_records import AttemptResult, Cause
-from recovery.journal.hidden_seen import HiddenSeen
+from recovery.journal.attempt_records import AttemptResult, Cause, HiddenSeen
 from recovery.messages.exchange import NodeKinds
 
 

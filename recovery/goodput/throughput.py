@@ -3,14 +3,96 @@
 Useful compute = peak x devices x MFU x linearity x availability. MFU: FLOPs of the model per second of training
 by the dense peak of the accelerators for the data type (PaLM, arXiv 2204.02311, appendix B). What nobody
 told is None, never zero; docs/reference/goodput.md.
+
+Linearity: work per device and second, against that on the smallest number of devices.
+
+Jobs of one name are compared, and of their work only what was done on the same accelerators, with FLOPs of the same data
+type, and counted in the same unit. What else differs between two jobs of one name nobody tells: docs/reference/goodput.md.
+
+How fast a job is now, by the newest work that its ranks told.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from recovery.goodput.job_time import JobTime, WorkTime
-from recovery.goodput.linearity import Setting, sizes_of
 from recovery.goodput.peaks import peak_flops_per_s
+from recovery.goodput.timeline import TRAINING, TimePart
+
+_UNITS = ("tokens", "samples", "flops")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What must be equal of two sizes that are compared."""
+
+    device: str  # empty: not known, or several
+    data_type: str
+    unit: str  # tokens, samples or flops: the first that is told
+
+
+@dataclass(frozen=True, slots=True)
+class SizeWork:
+    """The work that was done on one number of devices."""
+
+    amount: float  # of the unit
+    device_s: float
+
+    @property
+    def per_device_s(self) -> float:
+        return self.amount / self.device_s
+
+
+Sizes: TypeAlias = Mapping[tuple[Setting, int], SizeWork]  # by setting and number of devices
+
+
+def size_of(work: WorkTime) -> tuple[Setting, int] | None:
+    """Return the setting and the number of devices of work; None where it tells no amount."""
+    unit = next((name for name in _UNITS if getattr(work, name) > 0), "")
+    if not unit or work.device_s <= 0:
+        return None
+    return Setting(work.device, work.data_type, unit), work.ranks
+
+
+def sizes_of(work: Iterable[WorkTime]) -> Sizes:
+    """Return the work of each setting and number of devices."""
+    found: dict[tuple[Setting, int], SizeWork] = {}
+    for one in work:
+        if (key := size_of(one)) is not None:
+            told = SizeWork(getattr(one, key[0].unit), one.device_s)
+            found[key] = _plus(found.get(key), told)
+    return found
+
+
+def add_sizes(groups: Iterable[Sizes]) -> Sizes:
+    """Return the work of several jobs together."""
+    found: dict[tuple[Setting, int], SizeWork] = {}
+    for sizes in groups:
+        for key, told in sizes.items():
+            found[key] = _plus(found.get(key), told)
+    return found
+
+
+def linearity_of(now: tuple[Setting, int], own: Sizes, all_sizes: Sizes) -> float | None:
+    """Return a job's linearity on the size on which it runs now: 1 on the smallest; None where its work is not known.
+
+    ``own``: its work. ``all_sizes``: that of all jobs of its name.
+    """
+    setting, devices = now
+    smallest = min((size for one, size in all_sizes if one == setting), default=devices)
+    mine, base = own.get(now), all_sizes.get((setting, smallest))
+    if smallest == devices:
+        return 1.0
+    if mine is None or base is None or base.per_device_s <= 0:
+        return None
+    return mine.per_device_s / base.per_device_s
+
+
+def _plus(before: SizeWork | None, told: SizeWork) -> SizeWork:
+    if before is None:
+        return told
+    return SizeWork(before.amount + told.amount, before.device_s + told.device_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +180,39 @@ def _sizes(work: Sequence[WorkTime], unit: str) -> tuple[SizeRate, ...]:
 
 def _rate(amount: float, took_s: float) -> float | None:
     return amount / took_s if amount > 0 and took_s > 0 else None
+
+
+_RUNS = frozenset({*TRAINING, TimePart.CHECKPOINT})
+
+
+@dataclass(frozen=True, slots=True)
+class JobRates:
+    """Rates of the whole job; None: its ranks do not tell that, or it does not train now."""
+
+    flops_per_s: float | None = None
+    tokens_per_s: float | None = None
+    samples_per_s: float | None = None
+    mfu_ratio: float | None = None
+
+
+def rates_of(job: JobTime) -> JobRates:
+    """Return the rates since the record of work before the newest."""
+    if not (job.work and job.spans) or job.spans[-1].part not in _RUNS:
+        return JobRates()
+    newest = job.work[-1]
+    if not _is_of_now(job, newest):
+        return JobRates()
+    now: Throughput | None = throughput_of(
+        [JobTime(job.job_id, job.name, job.began_unix_s, (), (), (), (), (newest,))]
+    )
+    if now is None:
+        return JobRates()
+    return JobRates(now.flops_per_s, now.tokens_per_s, now.samples_per_s, now.mfu_ratio)
+
+
+def _is_of_now(job: JobTime, newest: WorkTime) -> bool:
+    """Return whether these ranks have done that work, and not those before them."""
+    if not job.is_watched:
+        return bool(job.attempts) and newest.begin_s >= job.attempts[-1].ordered_s
+    stood = (span.end_s for span in job.spans if span.part not in _RUNS)
+    return newest.end_s > max(stood, default=0.0)

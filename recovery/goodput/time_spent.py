@@ -3,25 +3,38 @@
 Each entry adds the time since the entry before, as what the job was then doing. Records also tell how
 long before them something happened (a fault, the first step, a save): that stretch is painted anew.
 Times are the journal's: monotonic within one boot, else unix. docs/reference/goodput.md has the rules.
+
+The time in which no launcher or controller wrote: what it was shows in what follows.
+
+For how long which ranks made every step of a job longer, by its journal.
+
+The oldest time of a job that goes on, added up: so the account of a running job stays as small as it is.
+
+A fault, a save or an attempt is dated back by seconds or minutes, and what is kept apart is longer than that. A record that dates back
+further changes only what is kept.
 """
 
 from collections import deque
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from recovery.goodput.incident_time import IncidentTimes
 from recovery.goodput.job_standing import devices_of, going_on
-from recovery.goodput.job_time import AttemptTime, JobTime, StepsTime, WorkTime
-from recovery.goodput.linearity import Sizes, add_sizes, sizes_of
-from recovery.goodput.settled_time import KEPT_MAX, SettledTime, settle
-from recovery.goodput.slow_spells import SlowSpells
+from recovery.goodput.job_time import (
+    AttemptTime,
+    IncidentTime,
+    JobTime,
+    SlowTime,
+    StepsTime,
+    WorkTime,
+)
+from recovery.goodput.throughput import Sizes, add_sizes, sizes_of
 from recovery.goodput.time_ledger import TimeLedger
-from recovery.goodput.timeline import TRAINING, Timeline, TimePart
+from recovery.goodput.timeline import TRAINING, Timeline, TimePart, TimeSpan
 from recovery.goodput.told_work import steps_of, work_of
-from recovery.goodput.totals import TimeTotals, totals_of
+from recovery.goodput.totals import TimeTotals, add_up, classes_of, totals_of
 from recovery.goodput.training_modes import KnownBefore, TrainingModes
-from recovery.goodput.unwritten_time import UnwrittenTime
 from recovery.journal.attempt_records import (
     Adopted,
     AttemptAbandoned,
@@ -40,9 +53,158 @@ from recovery.journal.incident_records import CaughtUp, IncidentEvent, IncidentO
 from recovery.journal.job_records import JobEnded, JobOpened, LauncherStarted
 from recovery.journal.ledger import Ledger, Moment
 from recovery.journal.node_records import NodesJoined
+from recovery.journal.observation_records import SlowEnded, SlowExplained, SlowFound
 from recovery.journal.records import Entry, Record
-from recovery.journal.slow_rank_records import SlowEnded, SlowExplained, SlowFound
 from recovery.messages.exchange import NodeKinds
+
+
+@dataclass(frozen=True, slots=True)
+class _Gap:
+    begin_s: float  # the record before
+    alive_s: float | None  # when the launcher or controller before was last alive
+    end_s: float
+    ranks_ended: bool  # it was a launcher: its ranks ended with it
+
+
+class UnwrittenTime:
+    """The newest such time, until it is known what it was."""
+
+    def __init__(self) -> None:
+        self._gap: _Gap | None = None
+
+    def open(self, record: LauncherStarted, since_s: float, now_s: float) -> None:
+        """Note that a launcher or a controller began to write at ``now_s``; ``since_s``: the record before."""
+        alive_s = None
+        if record.alive_age_s is not None:
+            alive_s = min(max(since_s, now_s - record.alive_age_s), now_s)
+        self._gap = _Gap(since_s, alive_s, now_s, ranks_ended=bool(record.nodes))
+
+    def forget(self) -> None:
+        """Note that ranks ran on while nobody wrote."""
+        self._gap = None
+
+    def close(self, line: Timeline, until_s: float) -> None:
+        """Account it: no rank has outlived it.
+
+        They ended with a launcher. Without a controller they may have trained on: when they ended nobody knows.
+        """
+        gap, self._gap = self._gap, None
+        if gap is None:
+            return
+        if gap.alive_s is None or not gap.ranks_ended:
+            begin_s = gap.begin_s if gap.alive_s is None else gap.alive_s
+            line.paint(begin_s, gap.end_s, TimePart.UNACCOUNTED, only=TRAINING)
+            line.paint(gap.end_s, until_s, TimePart.INTERRUPTED, only=TRAINING)
+        else:
+            line.paint(gap.alive_s, until_s, TimePart.INTERRUPTED)
+
+
+class SlowSpells:
+    def __init__(self) -> None:
+        self._now: dict[int, SlowTime] = {}
+        self._past: list[SlowTime] = []
+
+    def __len__(self) -> int:
+        return len(self._past) + len(self._now)
+
+    def forget_before(self, begin_s: float) -> None:
+        """Forget those that had ended by a moment."""
+        self._past = [one for one in self._past if one.end_s > begin_s]
+
+    def take(self, record: SlowFound | SlowExplained | SlowEnded, now_s: float) -> None:
+        """Note what a record tells of a rank."""
+        known = self._now.get(record.rank)
+        match record:
+            case SlowFound() if known is None:
+                self._now[record.rank] = SlowTime(
+                    record.attempt,
+                    record.rank,
+                    record.finding.node,
+                    record.section,
+                    record.step_factor,
+                    now_s,
+                    now_s,
+                )
+            case SlowExplained(cause=cause) if known is not None:
+                self._now[record.rank] = replace(known, cause=cause)
+            case SlowEnded() if known is not None:
+                self._past.append(replace(known, end_s=now_s))
+                del self._now[record.rank]
+            case _:
+                pass
+
+    def end_all(self, now_s: float) -> None:
+        """Note that the ranks do not train any more."""
+        self._past += [replace(one, end_s=now_s) for one in self._now.values()]
+        self._now.clear()
+
+    def until(self, end_s: float) -> tuple[SlowTime, ...]:
+        """Return those that have ended, and then those that go on until a moment."""
+        return (*self._past, *(replace(one, end_s=end_s) for one in self._now.values()))
+
+
+# Of stretches of time, of incidents, and of spells of slow ranks. A failure makes some 12 stretches and a save two.
+KEPT_MAX: Final = 1_000
+_KEPT: Final = KEPT_MAX // 2  # once there are more
+
+
+@dataclass(frozen=True, slots=True)
+class SettledTime:
+    """The time before a moment, in totals."""
+
+    until_s: float = 0.0
+    totals: TimeTotals = field(default_factory=TimeTotals)
+
+    def trained_since(self, since_s: float) -> float:
+        """Return for how long ranks trained in the time after a moment, as if they had trained evenly."""
+        length_s = self.until_s - max(0.0, since_s)
+        return 0.0 if length_s <= 0 else length_s / self.until_s * self.totals.seconds(*TRAINING)
+
+    def with_rest(self, rest: TimeTotals) -> TimeTotals:
+        """Return the totals of the whole job; ``rest``: of the time that is not settled."""
+        whole = add_up((self.totals, rest))
+        return replace(whole, last=rest.last, last_cause=rest.last_cause)
+
+
+def settle(before: SettledTime, time: JobTime) -> tuple[SettledTime, frozenset[str]]:
+    """Return the settled time with the oldest of ``time``, and which incidents are in it with all that they cost.
+
+    Keeps the newest stretches, incidents and spells apart, half of what there may be of each.
+    """
+    cut_s = max(
+        time.begin_s,
+        _kept_from([one.begin_s for one in time.spans]),
+        _kept_from([one.opened_s for one in time.incidents]),
+        _kept_from([one.end_s for one in time.slow]),
+    )
+    old = _spans_until(time.spans, cut_s)
+    cost_now = {span.incident_id for span in time.spans if span.end_s > cut_s}
+    over = tuple(one for one in time.incidents[:-1] if _is_over(one, cut_s, cost_now))
+    part = replace(
+        time,
+        spans=old,
+        attempts=tuple(one for one in time.attempts if one.ordered_s < cut_s),
+        incidents=over,
+    )
+    totals = add_up((before.totals, totals_of(part, classes_of(time))))
+    return SettledTime(cut_s, totals), frozenset(one.account.incident_id for one in over)
+
+
+def _kept_from(moments_s: Sequence[float]) -> float:
+    """Return from which moment on few enough are left, of moments in order; 0 where there are."""
+    return moments_s[-_KEPT] if len(moments_s) > KEPT_MAX else 0.0
+
+
+def _spans_until(spans: Sequence[TimeSpan], end_s: float) -> tuple[TimeSpan, ...]:
+    return tuple(
+        one.between(one.begin_s, min(one.end_s, end_s)) for one in spans if one.begin_s < end_s
+    )
+
+
+def _is_over(incident: IncidentTime, cut_s: float, cost_now: set[str]) -> bool:
+    """Return whether all that an older incident has cost lies before a moment."""
+    return incident.opened_s < cut_s and incident.account.incident_id not in cost_now
+
 
 _SHOWS_LIFE: Final = (AttemptVerified, CheckpointSeen, CaughtUp)
 _PROGRESS: Final = (Milestone, RelativeMilestone)

@@ -15,10 +15,9 @@ from recovery.goodput.figures import clip
 from recovery.goodput.job_time import JobTime
 from recovery.goodput.time_spent import TimeReading
 from recovery.journal.attempt_records import CheckpointSeen, SavesStalled, StepsSeen, WorkSeen
-from recovery.journal.journal_reader import JournalReader
+from recovery.journal.journal_reader import PROGRESS, JournalReader, ProgressBetween
 from recovery.journal.journal_rows import entry_of
 from recovery.journal.ledger import Moment
-from recovery.journal.progress_rows import PROGRESS, ProgressBetween
 from recovery.journal.records import NAMES, Entry
 from recovery.journal.stored_journal import StoredJournal
 

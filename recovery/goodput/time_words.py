@@ -6,11 +6,10 @@ from datetime import datetime, timezone
 from typing import Final
 
 from detectors.wording import counted
-from recovery.goodput.anatomy import StepAnatomy
-from recovery.goodput.hidden_time import HiddenTime
+from recovery.goodput.anatomy import HiddenTime, StepAnatomy
 from recovery.goodput.job_time import JobTime
 from recovery.goodput.throughput import Throughput
-from recovery.journal.hidden_seen import HiddenGap, HiddenSource
+from recovery.journal.attempt_records import HiddenGap, HiddenSource
 
 
 def figure(value: float | None, digits: int = 3) -> str:

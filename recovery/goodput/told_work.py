@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from recovery.goodput.job_time import StepsTime, WorkTime
-from recovery.journal.attempt_records import StepsSeen, WorkSeen
-from recovery.journal.hidden_seen import add_hidden
+from recovery.journal.attempt_records import StepsSeen, WorkSeen, add_hidden
 
 
 def work_of(record: WorkSeen, now_s: float) -> WorkTime:

@@ -16,7 +16,7 @@ import msgspec
 from rankmend.clock import read_boot_id
 from rankmend.errors import ConfigError, NoSourceError, SourceError, StorageError
 from rankmend.parts_path import program
-from rankmend.stopping import take_signals
+from rankmend.signals import take_signals
 from recovery.inject.acts import gpu, kernel_log, network, process, processor, service, storage
 from recovery.inject.fault import FACTS, FaultGroup, FaultKind
 from recovery.inject.faulty.lifeline import GO

@@ -19,7 +19,7 @@ import msgspec
 
 from rankmend.errors import ConfigError, StorageError
 from rankmend.files import create_file, read_capped, sync_folder
-from rankmend.foreign_links import make_private
+from rankmend.own_folder import make_private
 from recovery.inject.undo import FORMAT, Injection
 
 ROOT_FOLDER: Final = Path("/var/lib/rankmend/inject")

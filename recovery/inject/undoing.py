@@ -13,8 +13,8 @@ from typing import Final
 
 from rankmend.errors import RankmendError, SourceError, StorageError
 from rankmend.files import read_if_there, sync_folder
-from recovery.inject import mounts, nvml
-from recovery.inject.programs import run_program
+from recovery.inject import system_calls
+from recovery.inject.system_calls import run_program
 from recovery.inject.undo import (
     DeleteQueueing,
     DeleteTable,
@@ -55,7 +55,7 @@ def _carry_out(undo: Undo) -> None:  # noqa: PLR0912 - one line a kind
         case EndHelper():
             end_process(ProcessRef(undo.pid, undo.start_ticks))
         case Unmount():
-            mounts.unmount_to(undo.path, undo.mounts_before)
+            system_calls.unmount_to(undo.path, undo.mounts_before)
         case RemoveFile():
             _remove(undo)
         case PutBackFile():
@@ -71,9 +71,9 @@ def _carry_out(undo: Undo) -> None:  # noqa: PLR0912 - one line a kind
         case StartUnit():
             run_program(["systemctl", "start", "--", undo.unit])
         case ResetClocks():
-            nvml.reset_clocks(undo.gpu)
+            system_calls.reset_clocks(undo.gpu)
         case RestorePower():
-            nvml.set_power_limit(undo.gpu, undo.milliwatts)
+            system_calls.set_power_limit(undo.gpu, undo.milliwatts)
 
 
 def end_process(process: ProcessRef) -> None:

@@ -1,12 +1,23 @@
-"""Diagnoses a failed attempt from its observation. Decides, but does nothing.
+"""Diagnoses a failed attempt from its observation. Decides, but does nothing. Pure.
 
 A death by a signal is certain at once. An exit waits a moment for the ends of other ranks, so that
 an exception on every rank, or the peer that brought this one down, is known before any rank is
 accused. A signal that people and schedulers send waits too: the launcher may have received it as
 well and be about to report a requested stop.
+
+What becomes of ranks that stand still and may go on: told to go on, left alone, or waited for.
+
+1. All ranks of a job stopped together: it is suspended (`scontrol suspend`, a person), as watched jobs have it. It is left alone.
+2. Ranks that a signal has stopped get SIGCONT, once. Only a rank that is stopped again within `AGAIN_S`, or a job that does not
+   advance within its usual limit, is restarted. Nobody is blamed: another process has sent the signal.
+3. A job of which nothing could be restored would begin at step 0: for a stop, and for a hang that may end, it waits for the long
+   limit (`ceil_s`), and people are told.
+
+A process that is gone never comes back, and a collective that PyTorch ends by itself ends the ranks: there nothing is won by waiting.
+Before the second step there is nothing to lose.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
@@ -27,19 +38,73 @@ from detectors.finding import (
     Symptom,
     SymptomKind,
 )
-from detectors.hang.live import Hang, HungLimits, RankStand, detect_hung, hang_finding
+from detectors.hang.live import (
+    Hang,
+    HangCause,
+    HungLimits,
+    LimitRule,
+    RankStand,
+    are_suspended,
+    detect_hung,
+    hang_finding,
+)
 from detectors.node.job_libraries import say_shares
-from detectors.wording import counted
-from rankmend.script_end import ScriptEnd
+from detectors.wording import counted, ranks_in_words
+from rankmend.rank_values import ScriptEnd
 from recovery.job.observation import Observation
 from recovery.job.settings import JobSettings
-from recovery.job.standstill import Patience, judge_standstill, say_again
-from recovery.journal.attempt_records import Placement, StandStill
+from recovery.journal.attempt_records import Placement, StandKind, StandStill
 from recovery.journal.faults import OF_CODE
 from recovery.journal.incident_records import Failure
 from recovery.journal.limits import Policy
 from recovery.messages.exchange import RankError
 from recovery.messages.outside import NodeEvidence
+
+# A rank that trained this long after SIGCONT has another stop behind it: a scheduler's suspension of one host, a person's next look.
+AGAIN_S: Final = 600.0
+_NOTHING_TO_WAIT_FOR: Final = frozenset({LimitRule.COLLECTIVE, LimitRule.STARTUP})
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """What decides whether a job that stands still is restarted."""
+
+    limits: HungLimits
+    is_restorable: bool  # a restart would begin from a checkpoint or a snapshot
+    may_continue: bool  # stopped ranks may get SIGCONT: not in observe mode
+    continued: Collection[int] = ()  # ranks that have got it within `AGAIN_S`
+
+
+def judge_standstill(
+    attempt: int, hang: Hang, stands: Sequence[RankStand], patience: Patience
+) -> StandStill | None:
+    """Return what is done in place of a restart; None: a restart is due."""
+    if are_suspended(stands):
+        return StandStill(attempt, StandKind.SUSPENDED, (), "all its ranks are stopped by a signal")
+    if hang.cause is HangCause.STOPPED and patience.may_continue:
+        fresh = tuple(rank for rank in hang.suspects if rank not in patience.continued)
+        if fresh:
+            return StandStill(attempt, StandKind.CONTINUED, fresh, hang.why)
+    may_end = hang.cause is not HangCause.GONE and hang.limit.rule not in _NOTHING_TO_WAIT_FOR
+    if may_end and not patience.is_restorable and hang.stalled_s < patience.limits.ceil_s:
+        reason = (
+            f"{hang.reason}; {hang.why}. No checkpoint is known yet, so a restart would begin at step 0: it waits for one, "
+            f"or until {patience.limits.ceil_s:g} s have passed (--hang-max)"
+        )
+        return StandStill(attempt, StandKind.WAITS, hang.suspects, reason)
+    return None
+
+
+def say_again(standing: StandStill | None, hang: Hang, patience: Patience) -> str | None:
+    """Return what came of SIGCONT, for the evidence of the restart that follows; None: it was not sent."""
+    again = [rank for rank in hang.suspects if rank in patience.continued]
+    if hang.cause is HangCause.STOPPED and again:
+        return f"SIGCONT was sent to {ranks_in_words(again)} before: it has stopped again"
+    if standing is None or standing.kind is not StandKind.CONTINUED:
+        return None
+    who = ranks_in_words(standing.ranks)
+    return f"SIGCONT was sent to {who}, which a signal had stopped, and no rank has advanced since"
+
 
 EXIT_UNKNOWN: Final = 1  # if no rank's end gives another exit code
 # Ranks import for tens of seconds, and reach one line within seconds of each other: on two busy cores within 2 s.

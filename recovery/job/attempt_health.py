@@ -7,11 +7,10 @@ from typing import Final
 
 from detectors.finding import Finding
 from recovery.job.alert_intake import fatal
-from recovery.job.attempt_diagnosis import EXIT_UNKNOWN, AccusedRanks, Doctor
+from recovery.job.attempt_diagnosis import AGAIN_S, EXIT_UNKNOWN, AccusedRanks, Doctor, Patience
 from recovery.job.membership import has_launcher_of_attempt
 from recovery.job.observation import Observation
 from recovery.job.situation import Situation
-from recovery.job.standstill import AGAIN_S, Patience
 from recovery.journal.attempt_records import (
     AttemptVerified,
     Milestone,
@@ -21,9 +20,8 @@ from recovery.journal.attempt_records import (
 )
 from recovery.journal.fold.budget_fold import RESTARTS
 from recovery.journal.incident_records import CaughtUp, Failure
-from recovery.journal.ledger import Ledger
+from recovery.journal.ledger import Ledger, Reach, farther, is_farther
 from recovery.journal.limits import Policy
-from recovery.journal.reach import Reach, farther, is_farther
 from recovery.journal.records import Record
 
 # Between two looks at all ranks: a look costs 3 us a rank, 5 % of the time, in a long stall 0.25 %.

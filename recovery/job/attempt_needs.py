@@ -10,12 +10,12 @@ from typing import Final
 from detectors.parts.fleet_parts import NO_PARTS, with_domains
 from detectors.wording import NAMES_SHOWN_MAX, reasons_in_words
 from recovery.cluster.gate import Pool
-from recovery.job.barred_spares import NOBODY_BARRED, FleetState, bar_spares, gone_nodes
 from recovery.job.checkpoint_search import CheckpointSearch, StillLooking
 from recovery.job.membership import choose_placement, size_for
 from recovery.job.nodes import JobNodes
 from recovery.job.restore_choice import choose_checkpoint, without_folder
 from recovery.job.settings import JobSettings
+from recovery.job.spare_choice import NOBODY_BARRED, FleetState, bar_spares, gone_nodes
 from recovery.journal.attempt_records import Choice, Placement
 from recovery.journal.ledger import Ledger, Member
 from recovery.journal.limits import Policy

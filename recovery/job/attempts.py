@@ -18,14 +18,28 @@ from recovery.job.attempt_diagnosis import EXIT_UNKNOWN
 from recovery.job.attempt_health import AttemptHealth
 from recovery.job.attempt_needs import AttemptNeeds, NeedsMet, NeedsMissing
 from recovery.job.membership import Gone, size_for
-from recovery.job.missing_saves import MissingSaves
-from recovery.job.restorable import LOOK_S, NOTE_S, checkpoint_seen, room_wanted
-from recovery.job.restore_choice import choose_checkpoint, is_progress, without_deleted
+from recovery.job.restorable import LOOK_S, NOTE_S, MissingSaves, checkpoint_seen, room_wanted
+from recovery.job.restore_choice import (
+    choose_checkpoint,
+    damage_found,
+    is_progress,
+    is_unchecked,
+    without_deleted,
+)
 from recovery.job.situation import Situation
-from recovery.job.snapshot_choice import SETTLE_S_MAX, Differ, unsettled, with_snapshot
-from recovery.job.snapshot_fetching import FETCH_S_MAX, Fetching, failed_fetches
-from recovery.job.stand_ins import NOBODY, Fault, StandIns, stand_ins
-from recovery.job.unchecked_restore import damage_found, is_unchecked
+from recovery.job.snapshot_choice import (
+    FETCH_S_MAX,
+    NOBODY,
+    SETTLE_S_MAX,
+    Differ,
+    Fault,
+    Fetching,
+    StandIns,
+    failed_fetches,
+    stand_ins,
+    unsettled,
+    with_snapshot,
+)
 from recovery.journal.attempt_records import (
     AttemptAbandoned,
     AttemptEnded,

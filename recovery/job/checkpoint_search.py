@@ -13,13 +13,13 @@ from detectors.wording import names_in_words, reasons_in_words
 from rankmend.errors import StorageError
 from recovery.checkpoints.model import CheckpointVerdict
 from recovery.checkpoints.unwritable import Unwritable, UnwritableError, short_of_room
-from recovery.job.found_checkpoints import verdicts_of
-from recovery.job.joined_checkpoints import (
+from recovery.job.checkpoint_reports import (
     divide,
     homes_of,
     join_checkpoints,
     needs_another_look,
     readers_of,
+    verdicts_of,
 )
 from recovery.job.membership import next_finder
 from recovery.job.nodes import JobNodes

@@ -34,19 +34,17 @@ from recovery.job.attempts import AttemptFence, Attempts, Checkpoints
 from recovery.job.copy_rounds import CopyRounds
 from recovery.job.hang_verdict import HangInquiry
 from recovery.job.incidents import IncidentRunner
-from recovery.job.job_memory import BudgetStore
 from recovery.job.node_power import NoSwitch, PowerReader, PowerSwitch, PowerWatch
 from recovery.job.nodes import Orders, refuses
 from recovery.job.number_watch import NumberWatch
-from recovery.job.person_commands import Reply, reply_to
+from recovery.job.person_commands import Floor, Reply, reply_to
 from recovery.job.plan_progress import PlanProgress, event_of
 from recovery.job.probe_watch import ProbeWatch
 from recovery.job.put_backs import PutBackIntake
 from recovery.job.rank_picture import RankPicture, take_picture
-from recovery.job.refusals import Floor
 from recovery.job.replica_watch import ReplicaWatch
 from recovery.job.settings import JobSettings
-from recovery.job.situation import Situation
+from recovery.job.situation import BudgetStore, Situation
 from recovery.journal.attempt_records import Adopted, AttemptAbandoned, RanksDone
 from recovery.journal.incident_machine import Outcome, Phase
 from recovery.journal.incident_records import ChargedNode, EvidenceCollected, NodesCharged
@@ -61,9 +59,9 @@ from recovery.journal.job_records import (
 )
 from recovery.journal.ledger import Ledger, Wish, is_set_aside
 from recovery.journal.node_records import NodesJoined
+from recovery.journal.observation_records import ParallelDeclared
 from recovery.journal.pen import AheadPen, DirectJournal
 from recovery.journal.records import Entry, Record
-from recovery.journal.snapshot_records import ParallelDeclared
 from recovery.messages.copying import CopyRequest
 from recovery.messages.exchange import RankStart, Report, Stop, StopReason
 from recovery.messages.outside import NodeEvidence, PersonAct, PersonCommand

@@ -13,18 +13,18 @@ from detectors.fabric.probe_evidence import ProbeEvidence, weigh, with_probe
 from detectors.finding import Evidence
 from detectors.parts.fleet_parts import FleetParts
 from detectors.parts.shared_blame import PlacedWorker
-from detectors.slow.cause_signs import SlowSection
+from detectors.slow.explanation import SlowSection
 from recovery.cluster.probe_rules import ProbeRules
 from recovery.job.slow_together import explain_together, place_ranks
 from recovery.journal.ledger import Ledger, SlowNow, Wish
-from recovery.journal.probe_records import (
+from recovery.journal.observation_records import (
     FabricProbeAsked,
     FabricProbeEnded,
     FabricProbeSkipped,
     ProbeEnd,
     ProbeLimits,
+    SlowExplained,
 )
-from recovery.journal.slow_rank_records import SlowExplained
 from recovery.messages.probing import ProbeState, ProbeTold
 
 NODES_MIN: Final = 2

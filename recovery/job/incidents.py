@@ -32,9 +32,9 @@ from recovery.job.node_charges import corrects
 from recovery.job.observation import Observation
 from recovery.job.plan_progress import PlanProgress, decided, event_of
 from recovery.job.planner import Scene, is_worth_moving, judge_choice, plan
+from recovery.job.restore_choice import damage_finding
 from recovery.job.rollback import rollback_due, rollback_finding
 from recovery.job.situation import Situation
-from recovery.job.unchecked_restore import damage_finding
 from recovery.journal.attempt_records import AttemptEnded, AttemptResult, Cause, Choice, RanksDone
 from recovery.journal.faults import outages_in_a_row
 from recovery.journal.incident_machine import Outcome, Phase, expected_answer
@@ -48,10 +48,9 @@ from recovery.journal.incident_records import (
     WaitReason,
     WaitsFor,
 )
-from recovery.journal.leaving import LeaveCause, LeaveReason
 from recovery.journal.ledger import Ledger, OpenIncident, Wish
 from recovery.journal.limits import PlanStep, out_of_restarts
-from recovery.journal.node_records import FinderChosen
+from recovery.journal.node_records import FinderChosen, LeaveCause, LeaveReason
 from recovery.journal.records import Record
 from recovery.messages.outside import trains
 

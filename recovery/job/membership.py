@@ -14,9 +14,9 @@ from detectors.parts.fleet_parts import NO_PARTS, FleetParts
 from recovery.job.settings import JobSettings
 from recovery.job.spare_choice import Spares
 from recovery.journal.attempt_records import GoneProof, Placement, Proof
-from recovery.journal.leaving import LeaveReason, cut_off_from
 from recovery.journal.ledger import Ledger, Member
 from recovery.journal.limits import Policy
+from recovery.journal.node_records import LeaveReason, cut_off_from
 from recovery.messages.exchange import WITNESSES_MAX, Peer
 
 

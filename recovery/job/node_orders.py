@@ -5,8 +5,8 @@ from collections.abc import Collection, Sequence
 
 from recovery.checkpoints.model import Share
 from recovery.job.adoption import is_named
+from recovery.job.checkpoint_reports import readers_of
 from recovery.job.hang_verdict import collection_for
-from recovery.job.joined_checkpoints import readers_of
 from recovery.job.membership import has_launcher_of_attempt, neighbours_of, peers_of
 from recovery.job.settings import JobSettings
 from recovery.job.slow_causes import asked_number, nodes_to_read, told_findings

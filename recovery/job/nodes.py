@@ -9,8 +9,7 @@ from detectors.parts.fleet_parts import ToldDomain
 from rankmend.milestones import ProcessMilestone, name_milestone
 from recovery.checkpoints.model import CheckpointVerdict
 from recovery.job.adoption import Voice, Waits, is_strange, joined_of, judge
-from recovery.job.found_checkpoints import verdicts_of
-from recovery.job.joined_checkpoints import homes_of, join_checkpoints, readers_of
+from recovery.job.checkpoint_reports import homes_of, join_checkpoints, readers_of, verdicts_of
 from recovery.job.membership import (
     Gone,
     Word,
@@ -20,7 +19,6 @@ from recovery.job.membership import (
 from recovery.job.node_orders import orders_for
 from recovery.job.settings import JobSettings
 from recovery.journal.attempt_records import Adopted, Placement
-from recovery.journal.leaving import LeaveCause, LeaveReason
 from recovery.journal.ledger import Ledger, Member, Wish, is_other_boot
 from recovery.journal.limits import Policy
 from recovery.journal.node_records import (
@@ -28,6 +26,8 @@ from recovery.journal.node_records import (
     EndedLauncher,
     Joined,
     LaunchersEnded,
+    LeaveCause,
+    LeaveReason,
     NodesOff,
 )
 from recovery.messages.exchange import Endpoint, Order, Report

@@ -11,11 +11,9 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Final
 
-from detectors.numbers.apart import ApartWatch
-from detectors.numbers.spike import HELD, SpikeWatch
-from detectors.numbers.wrong import ToldNumber, Trouble
+from detectors.numbers.wrong import HELD, ApartWatch, SpikeWatch, ToldNumber, Trouble
 from recovery.journal.ledger import Ledger
-from recovery.journal.number_records import NumbersWrong
+from recovery.journal.observation_records import NumbersWrong
 from recovery.messages.exchange import BadNumber, NotFinite, RankReport, Report
 
 SETTLE_S: Final = 10.0  # launchers report twice a second; ranks are a step apart at most

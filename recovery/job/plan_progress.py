@@ -13,8 +13,13 @@ from recovery.cluster.gate import Gate, Judgement, PlanRequest, Pool
 from recovery.job.alert_intake import confirmed, fatal, in_words
 from recovery.job.attempts import Attempts
 from recovery.job.membership import size_for
-from recovery.job.node_charges import ChargedJob, charges_of, counting
-from recovery.job.nodes_to_leave import accused_alone, find_nodes_to_leave
+from recovery.job.node_charges import (
+    ChargedJob,
+    accused_alone,
+    charges_of,
+    counting,
+    find_nodes_to_leave,
+)
 from recovery.job.planner import Scene
 from recovery.job.situation import Situation
 from recovery.journal.incident_machine import Outcome, Phase, answer
@@ -30,9 +35,8 @@ from recovery.journal.incident_records import (
     WaitReason,
     WaitsFor,
 )
-from recovery.journal.leaving import GONE, LOST, LeaveCause, LeaveReason
 from recovery.journal.ledger import Ledger, OpenIncident, Wish
-from recovery.journal.node_records import NodeLeft
+from recovery.journal.node_records import GONE, LOST, LeaveCause, LeaveReason, NodeLeft
 from recovery.journal.records import Record
 from recovery.messages.outside import trains
 

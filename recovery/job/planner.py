@@ -15,15 +15,20 @@ from detectors.hang.evidence import ENDING, FINISHED
 from detectors.wording import counted, reasons_in_words
 from recovery.checkpoints.model import CheckpointVerdict
 from recovery.job import shared_reasons
-from recovery.job.fallback import may_begin_elsewhere, refuse_same_start, say_same_error
-from recovery.job.restore_choice import choose_checkpoint, is_progress
+from recovery.job.restore_choice import (
+    choose_checkpoint,
+    is_progress,
+    may_begin_elsewhere,
+    refuse_same_start,
+    say_same_error,
+)
 from recovery.journal.attempt_records import Choice
 from recovery.journal.faults import OF_CODE, OWN_ENDS
 from recovery.journal.fold.budget_fold import RESTARTS
 from recovery.journal.incident_records import Conclusion, Failure, Plan
-from recovery.journal.leaving import LeaveCause, LeaveReason
 from recovery.journal.ledger import Ledger
 from recovery.journal.limits import PlanStep, Policy, out_of_patience, out_of_restarts
+from recovery.journal.node_records import LeaveCause, LeaveReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +214,7 @@ def _fails_at_start(finding: Finding, failure: Failure, ledger: Ledger) -> bool:
 
     One of the program's text or arguments, on all ranks. Where the ranks tell no steps, it is known until the attempt
     counts as running (`Policy.verify_alive_s`), and where nothing was saved. A checkpoint that can't be loaded goes the way
-    back to an older one, `recovery.job.fallback`.
+    back to an older one, `recovery.job.restore_choice`.
     """
     started, error = ledger.started, failure.error
     if started is None or error is None or started.cause in RESTARTS:

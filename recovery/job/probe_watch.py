@@ -21,7 +21,7 @@ from recovery.job.fabric_probing import (
 )
 from recovery.job.situation import Situation
 from recovery.journal.ledger import Ledger
-from recovery.journal.probe_records import FabricProbeAsked, FabricProbeEnded
+from recovery.journal.observation_records import FabricProbeAsked, FabricProbeEnded
 from recovery.journal.records import Record
 from recovery.messages.exchange import Report
 from recovery.messages.probing import ProbeRequest, ProbeTold

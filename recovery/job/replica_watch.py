@@ -6,7 +6,7 @@ from typing import Final
 from detectors.replicas.divergence import DeclaredReplicas, Divergence, ReplicaHistory
 from detectors.replicas.layout import ParallelLayout
 from recovery.journal.ledger import Ledger
-from recovery.journal.snapshot_records import ReplicasDiffer, ReplicasKnown
+from recovery.journal.observation_records import ReplicasDiffer, ReplicasKnown
 from recovery.messages.exchange import HeldSnapshot, Report, SnapshotPoint
 
 _STEPS_MAX: Final = 8  # of which not all ranks have told; a rank has two snapshots

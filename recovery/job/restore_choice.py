@@ -4,6 +4,31 @@ Never from zero where something is there. In a recovery nothing is started while
 there of which none can be restored, or while those that were there are gone. At a start by a person
 that holds only where the job's own journal says that one could be restored: a folder with torn
 or foreign files must not keep a new job from starting.
+
+Which checkpoints are passed over because the program could not begin from them.
+
+A checkpoint can be whole and still be of no use: another version of the script wrote it, or it lacks
+what the script now asks for. Rules, over the attempts that ended before their first step since one
+last got past it (`Ledger.start_failures`):
+
+- an error that shows loading (`detectors.failed.loading_error`) passes its checkpoint over at once:
+  the file does not change, so the same load fails again;
+- another error of the program does so once it came `Policy.same_error_max` times from this checkpoint,
+  and from no other start. Errors of a service, storage, memory, a device or a peer never do;
+- if the older checkpoint then fails before its first step for another reason, the first diagnosis may
+  have been wrong: the newest is tried again;
+- at most `Policy.fallbacks_max` attempts in a row begin from an older checkpoint. Nothing is deleted.
+
+Once an attempt has got past its first step, what it passed over stays passed over
+(`Ledger.not_loaded`) until a person starts the job again, who may have mended the script.
+A script that begins from what it finds itself can't follow; for it nothing is passed over.
+
+Restores of checkpoints before all of their content was checked: when, and what a wrong sum leads to.
+
+A checkpoint that is whole in its structure is never refused because there was no time to read it (`recovery.checkpoints.finder`).
+One that was checked to its end is preferred as long as that costs little training. What was restored unchecked is checked on
+beside the restore. If a sum is wrong then, the job goes back to what is older: what was saved since comes from the damaged state. It
+goes back only if something older is known; otherwise the attempt trains on, and people are told.
 """
 
 import re
@@ -13,6 +38,8 @@ from itertools import takewhile
 from shlex import quote
 from typing import Final
 
+from detectors.finding import Blame, Evidence, Finding, Kind, Severity, Symptom, SymptomKind
+from rankmend.printable import size_in_words
 from recovery.checkpoints.model import CheckpointVerdict, Hindrance, Holds
 from recovery.checkpoints.names import shown
 from recovery.checkpoints.order import (
@@ -23,12 +50,242 @@ from recovery.checkpoints.order import (
     proven_first,
     say_reason,
 )
-from recovery.job.fallback import failed_to_start, follows_choice
-from recovery.job.unchecked_restore import comes_from_damage, prefer_checked
-from recovery.journal.attempt_records import Choice, PassedOver
-from recovery.journal.ledger import Ledger
-from recovery.journal.limits import Policy
-from recovery.messages.exchange import Restore
+from recovery.journal.attempt_records import Choice, PassedOver, RestoreDamaged
+from recovery.journal.ledger import Ledger, StartFailure
+from recovery.journal.limits import PlanStep, Policy, out_of_restarts
+from recovery.messages.exchange import Restore, SnapshotPoint
+
+_PASSED_NAMED_MAX: Final = 4  # checkpoints in a sentence: the newest, and three steps back
+_PROGRAM: Final = "the program itself fails"
+
+
+def failed_to_start(ledger: Ledger, policy: Policy) -> dict[str, str]:
+    """Return the checkpoints to pass over now, by identity, each with the reason in words."""
+    if not follows_choice(ledger):
+        return {}
+    known = dict(ledger.not_loaded)
+    failures = ledger.start_failures
+    if not failures or steps_back(ledger) >= policy.fallbacks_max:
+        return known
+    found = {
+        failure.identity: reason
+        for failure in failures
+        if failure.path and (reason := _reason(failure.identity, failures, policy)) is not None
+    }
+    last = failures[-1]
+    if last.is_fallback and last.identity not in found:
+        return known
+    return {**known, **found}
+
+
+def steps_back(ledger: Ledger) -> int:
+    """Return how many attempts since the last first step began from an older checkpoint, and failed."""
+    return sum(failure.is_fallback for failure in ledger.start_failures)
+
+
+def follows_choice(ledger: Ledger) -> bool:
+    """Return whether the program begins from the checkpoint that it is given, as far as is known."""
+    if ledger.chooses_itself:
+        return False
+    return ledger.reads_choice or ledger.started is None or ledger.started.is_taken is not False
+
+
+def refuse_same_start(ledger: Ledger, policy: Policy, choice: Choice) -> str | None:
+    """Return why a start from this choice would fail as the last ones did, or None.
+
+    For an error before the first step, or at an unknown one.
+    """
+    run, failures = ledger.errors, ledger.start_failures
+    if run is None or run.step is not None:
+        return None
+    # A state in memory may be what is wrong: the checkpoint gets its try before the program is blamed.
+    tries = policy.same_error_max + (ledger.restored_step is not None)
+    last = failures[-1] if failures else None
+    if last is None or not last.is_own:
+        return say_same_error(ledger) if run.count >= tries else None
+    alike = [one for one in failures if one.symptom == last.symptom]
+    starts = {one.identity for one in alike}
+    is_exhausted = steps_back(ledger) >= policy.fallbacks_max
+    of_choice = sum(one.identity == choice.identity for one in alike)
+    refusal = None
+    if last.is_loading and last.is_fallback and is_exhausted:
+        refusal = _say_not_loaded(failures)
+    elif last.is_fallback and not last.is_loading and len(starts) > 1:
+        refusal = f"the same error before the first step from {len(starts)} checkpoints: {_PROGRAM}"
+    elif choice.fallen_back_from and (of_choice == 0 or last.identity != choice.identity):
+        pass  # an older one that this error does not come from
+    elif last.is_loading and len(starts) > 1 and of_choice >= tries:
+        refusal = _say_not_loaded(failures)
+    elif run.count >= tries or of_choice >= tries:
+        refusal = say_same_error(ledger, count=of_choice)
+    return refusal
+
+
+def may_begin_elsewhere(ledger: Ledger) -> bool:
+    """Return whether the next attempt may begin from another checkpoint than the last one.
+
+    After an error before the first step, or at an unknown one: an older checkpoint may serve, or
+    a newer one may have been saved. Which is known only once nobody writes any more.
+    """
+    started = ledger.started
+    if started is None or started.choice.snapshot is not None:
+        return False
+    if not ledger.telling_ranks and started.choice.has_folder:
+        return True
+    return started.choice.restored_path is not None
+
+
+def say_same_error(ledger: Ledger, cause: str = _PROGRAM, count: int = 0) -> str:
+    """Return what is wrong with a program that ended with the same error again and again."""
+    run = ledger.errors
+    assert run is not None, "a job without an error has nothing to repeat"
+    silent = "before the first step" if ledger.telling_ranks else "at an unknown step"
+    where = silent if run.step is None else f"at step {run.step}"
+    in_a_row = f"in {count} attempts" if count > run.count else f"in {run.count} attempts in a row"
+    return f"the same error {where} {in_a_row}: {cause}"
+
+
+def _reason(identity: str, failures: Sequence[StartFailure], policy: Policy) -> str | None:
+    """Return why a checkpoint is passed over, or None."""
+    own = [one for one in failures if one.identity == identity]
+    loading = [one for one in own if one.is_loading]
+    if loading:
+        return f"attempt {loading[-1].attempt} could not load it: {loading[-1].error}"
+    for one in own:
+        alike = [other for other in own if other.symptom == one.symptom]
+        is_elsewhere = any(
+            other.symptom == one.symptom and other.identity != identity for other in failures
+        )
+        if one.may_be_state and len(alike) >= policy.same_error_max and not is_elsewhere:
+            return f"{len(alike)} attempts from it ended before the first step: {one.error}"
+    return None
+
+
+def _say_not_loaded(failures: Sequence[StartFailure]) -> str:
+    """Return which checkpoints could not be loaded, each with the program's own error."""
+    errors = {one.name: one.error for one in failures if one.is_loading}
+    named = [f"{name} ({error})" for name, error in list(errors.items())[:_PASSED_NAMED_MAX]]
+    if len(named) == 1:
+        return f"the program can't load its only checkpoint, {named[0]}"
+    return f"the program can't load the newest {len(errors)} checkpoints: {'; '.join(named)}"
+
+
+def prefer_checked(
+    ledger: Ledger, policy: Policy, candidates: Sequence[CheckpointVerdict]
+) -> Sequence[CheckpointVerdict]:
+    """Return the candidates; newer unchecked ones are passed over where the newest checked one is nearly as new.
+
+    Times of the storage's clock tell how much training lies between two saves.
+    """
+    newest = next((one for one in candidates if one.is_valid), None)
+    if newest is None or newest.is_checked:
+        return candidates
+    checked = next((one for one in candidates if _may_replace(one, ledger, policy)), None)
+    if checked is None:
+        return candidates
+    redo_s = newest.candidate.modified_unix_s - checked.candidate.modified_unix_s
+    if not 0 <= redo_s <= policy.checkpoint_unverified_redo_s:
+        return candidates
+    why = f"{checked.candidate.tag} was checked to its end, and is {redo_s:.0f} s older"
+    place = candidates.index(checked)
+    newer = [_passed_over(one, why) if one.unchecked_bytes else one for one in candidates[:place]]
+    return (*newer, *candidates[place:])
+
+
+def _may_replace(verdict: CheckpointVerdict, ledger: Ledger, policy: Policy) -> bool:
+    identity = f"{verdict.candidate.path}@{verdict.candidate.modified_unix_s}"
+    has_failed = ledger.restores_of(identity) >= policy.restore_failures_max
+    return verdict.is_checked and not has_failed
+
+
+def _passed_over(verdict: CheckpointVerdict, why: str) -> CheckpointVerdict:
+    size = size_in_words(verdict.unchecked_bytes)
+    reason = f"{size} of it were not checked yet; {why}"
+    return replace(verdict, is_valid=False, reason=reason, hindrance=Hindrance.UNREAD)
+
+
+def is_unchecked(ledger: Ledger) -> bool:
+    """Return whether the running attempt began from a checkpoint of which something may still prove wrong."""
+    started = ledger.started
+    if started is None or not ledger.is_attempt_open:
+        return False
+    is_known = any(one.attempt == ledger.attempt for one in ledger.damaged_restores)
+    choice = started.choice
+    return choice.unchecked_bytes > 0 and choice.restored_path is not None and not is_known
+
+
+def damage_found(
+    ledger: Ledger,
+    policy: Policy,
+    known: Sequence[CheckpointVerdict],
+    snapshots: Sequence[SnapshotPoint] = (),
+) -> RestoreDamaged | None:
+    """Return that what the running attempt began from has a wrong sum, or None.
+
+    Only a sum that fails counts, of the very files that were restored: a rotation that takes them away, or a save
+    over them, says nothing about what the ranks have read. ``snapshots``: steps of which every rank has its part in memory.
+    """
+    if not is_unchecked(ledger) or ledger.started is None:
+        return None
+    choice = ledger.started.choice
+    for verdict in known:
+        candidate = verdict.candidate
+        is_same = candidate.path == choice.restored_path
+        is_same &= candidate.modified_unix_s == choice.modified_unix_s
+        if is_same and verdict.has_wrong_sum and verdict.hindrance is Hindrance.DAMAGED:
+            has_older = any(
+                one.is_valid and one.candidate.modified_unix_s < candidate.modified_unix_s
+                for one in known
+            )
+            has_older |= any(point.attempt < ledger.attempt for point in snapshots)
+            may_restart = policy.allows(Kind.NUMBERS_WRONG, PlanStep.RESTART_IN_PLACE)
+            may_restart &= out_of_restarts(ledger.spent, policy) is None
+            return RestoreDamaged(
+                *(ledger.attempt, candidate.path, candidate.step, candidate.modified_unix_s),
+                *(verdict.reason, has_older and may_restart),
+            )
+    return None
+
+
+def damage_finding(damage: RestoreDamaged, job_id: str) -> Finding:
+    """Return why the job goes back; no rank and no node is blamed."""
+    summary = (
+        f"{damage.path}, from which attempt {damage.attempt} began before all of it was checked, is damaged: "
+        f"{damage.reason}: the job goes back to an older one"
+    )
+    return Finding(
+        kind=Kind.NUMBERS_WRONG,
+        severity=Severity.CRITICAL,
+        blame=Blame.NOBODY,
+        summary=summary,
+        job_id=job_id,
+        attempt=damage.attempt,
+        node="",
+        ranks=(),
+        victims=(),
+        since_age_s=0.0,
+        symptom=Symptom(SymptomKind.CHECKPOINT, "wrong sum"),
+        evidence=(Evidence("checked beside the restore", damage.reason),),
+    )
+
+
+def comes_from_damage(verdict: CheckpointVerdict, ledger: Ledger) -> bool:
+    """Return whether the job goes back now from a damaged checkpoint, and this one is not older.
+
+    Times of the storage's clock: what is newer was saved by ranks that had begun from it, or was passed over then.
+    """
+    damage = ledger.leaves_damaged
+    if damage is None or not damage.goes_back:
+        return False
+    return verdict.candidate.modified_unix_s >= damage.modified_unix_s
+
+
+def snapshot_from_damage(point: SnapshotPoint, ledger: Ledger) -> str | None:
+    """Return why a snapshot of ranks that began from a damaged checkpoint is not restored, or None."""
+    if any(one.attempt == point.attempt and one.goes_back for one in ledger.damaged_restores):
+        return f"attempt {point.attempt} began from a damaged checkpoint"
+    return None
+
 
 _PASSED_OVER_MAX: Final = 20  # in one plan; a folder can hold thousands
 _SPOILED_MAX: Final = 64  # remembered of one choice: the newest

@@ -12,8 +12,7 @@ from detectors.finding import Blame, Evidence, Finding, Kind, Severity, Symptom,
 from detectors.numbers.wrong import ToldNumber, Trouble
 from recovery.journal.ledger import Ledger
 from recovery.journal.limits import PlanStep, Policy, out_of_patience, out_of_restarts
-from recovery.journal.number_records import GoesBack, NumbersWrong
-from recovery.journal.snapshot_records import ReplicasDiffer
+from recovery.journal.observation_records import GoesBack, NumbersWrong, ReplicasDiffer
 
 NORM_LEADS_STEPS: Final = 3
 """Our choice: gradients that are no numbers spoil the next loss, or a later one where scripts tell it every other step."""

@@ -13,16 +13,15 @@ from typing import Final
 from detectors.finding import Evidence, Kind
 from detectors.parts.fleet_parts import NO_PARTS, FleetParts
 from detectors.parts.shared_blame import SharedBlame
-from detectors.slow.cause_signs import SlowSection
 from detectors.slow.cause_table import METRICS
 from detectors.slow.causes import explain_slow
-from detectors.slow.explanation import SlowExplanation, SlowPeriod, SlowPlace
-from detectors.slow.hardware_reading import HardwareReading, reading_of
+from detectors.slow.explanation import SlowExplanation, SlowPeriod, SlowPlace, SlowSection
+from detectors.slow.measured_parts import HardwareReading, reading_of
 from detectors.wording import counted
 from recovery.job.slow_together import explain_together
 from recovery.journal.attempt_records import Placement
 from recovery.journal.ledger import Ledger
-from recovery.journal.slow_rank_records import SlowExplained, SlowFound
+from recovery.journal.observation_records import SlowExplained, SlowFound
 from recovery.messages.exchange import Hardware, Report, ToldFinding
 
 log = logging.getLogger(__name__)

@@ -6,9 +6,9 @@ from typing import Final
 from detectors.parts.fleet_parts import FleetParts
 from detectors.parts.shared_blame import PlacedWorker, SharedBlame, explain_shared
 from detectors.parts.symptoms import CAUSES_OF, SharedSymptom
-from detectors.slow.cause_signs import SlowSection
+from detectors.slow.explanation import SlowSection
 from recovery.journal.attempt_records import Placement
-from recovery.journal.slow_rank_records import SlowFound
+from recovery.journal.observation_records import SlowFound
 
 TOGETHER_STEPS: Final = 50  # noise moves an onset by some steps; steps of large jobs take seconds
 _PARTS_OF: Final = {

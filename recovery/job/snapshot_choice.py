@@ -1,24 +1,105 @@
 """Whether the next attempt begins from what its ranks have kept in memory. Pure.
 
 A snapshot is restored only where every rank's part of one step is there, whole and unchanged: on the node on which it is to
-run, or on another one that is heard, from which it is fetched; or that of a rank which is equal (`recovery.job.stand_ins`). The newest such step wins over the checkpoint unless that is newer, or restores of it have led to no progress. A step at
+run, or on another one that is heard, from which it is fetched; or that of a rank which is equal (`recovery.job.snapshot_choice`). The newest such step wins over the checkpoint unless that is newer, or restores of it have led to no progress. A step at
 which replicas differ is passed over, because one of them is wrong and the older ones were equal; but of three or more the majority is
 restored, on the odd rank too, where that saves as much as for a rank that was lost. Once the same error
 has come again at the same step, or twice more at later ones, the job goes back to the checkpoint: a loss that is no number
 is in the snapshots, too.
+
+Which rank's snapshot another rank can begin from, because the two are equal as a whole.
+
+In plain data-parallel training the ranks hold the same state. Where their whole snapshots had equal digests at several steps
+(`recovery.job.replica_watch`), and all that are there of a step are equal again, any of them is what a rank that is lost had:
+then no step is lost, although nothing of it was copied. Ranks that differ in anything, also in a random state, never stand in
+for each other. A rank whose parameters have come apart from those of a majority gives nothing from that step on, and can begin from one
+of the majority instead of its own.
+
+Which snapshots are brought from other nodes before an attempt begins.
+
+It is asked of launchers with each answer to their reports, and is done once they report that they have it: so nothing of
+it is journaled before the attempt, and another controller finds out the same by itself.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from detectors.wording import ranks_in_words
-from recovery.job.stand_ins import NOBODY, StandIns
-from recovery.job.unchecked_restore import snapshot_from_damage
+from recovery.job.restore_choice import snapshot_from_damage
 from recovery.journal.attempt_records import Choice, FetchedPart, PassedOver, Placement, identity_of
 from recovery.journal.ledger import Ledger
 from recovery.journal.limits import Policy
-from recovery.messages.exchange import HeldSnapshot, Report, SnapshotPoint
+from recovery.messages.copying import FetchOrder
+from recovery.messages.exchange import HeldSnapshot, Peer, Report, SnapshotPoint
+
+Fault = tuple[int, int, int, str]
+"""What a node could not give: rank, attempt and step of a snapshot, and the node."""
+
+
+@dataclass(frozen=True, slots=True)
+class StandIn:
+    """A whole snapshot of another rank, and the node that has it."""
+
+    node: str
+    held: HeldSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class StandIns:
+    """What could be given, of one attempt."""
+
+    groups: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # by rank
+    given: Mapping[SnapshotPoint, Mapping[int, StandIn]] = field(default_factory=dict)
+    odd: Mapping[int, int] = field(
+        default_factory=dict
+    )  # rank: since when it differs from a majority
+
+    @property
+    def ranks(self) -> Collection[int]:
+        """Return the ranks that have an equal one."""
+        return self.groups.keys()
+
+    def is_odd(self, rank: int, point: SnapshotPoint) -> bool:
+        """Return whether this rank's own snapshot of a step differs from those of a majority."""
+        return rank in self.odd and self.odd[rank] <= point.step
+
+    def find(self, rank: int, point: SnapshotPoint) -> StandIn | None:
+        """Return what this rank can begin from, or None. The ranks that need one get different ones, as far as there are any."""
+        group = self.groups.get(rank, ())
+        there = self.given.get(point, {})
+        even = [one for one in group if not self.is_odd(one, point)]
+        found = [there[one] for one in even if one in there]
+        if len({one.held.digest for one in found}) != 1:
+            return None  # none is there, or they differ: which one is right is not known
+        if len(even) < len(group) and 2 * len(found) <= len(group):
+            return None  # without the ranks that were lost it is no majority
+        return found[group.index(rank) % len(found)]
+
+
+NOBODY: Final = StandIns()
+
+
+def stand_ins(ledger: Ledger, reports: Mapping[str, Report], failed: Collection[Fault]) -> StandIns:
+    """Return what the nodes that are heard could give to ranks of equal state after the newest attempt's end."""
+    known = ledger.replicas
+    if known is None or known.attempt != ledger.attempt:
+        return NOBODY
+    given: dict[SnapshotPoint, dict[int, StandIn]] = {}
+    for node, report in sorted(reports.items()):
+        if report.copier is None or (report.snapshots_through or 0) < ledger.attempt:
+            continue
+        for one in report.snapshots:
+            fault = one.rank, one.attempt, one.step, node
+            if one.attempt == known.attempt and not one.is_damaged and fault not in failed:
+                given.setdefault(one.point, {}).setdefault(one.rank, StandIn(node, one))
+    odd: dict[int, int] = {}
+    for differing in ledger.differing:
+        if differing.attempt == known.attempt:
+            for rank in differing.odd:
+                odd.setdefault(rank, differing.step)
+    return StandIns({rank: group for group in known.groups for rank in group}, given, odd)
+
 
 SETTLE_S_MAX: Final = 30.0  # for a node to read its snapshots again: 2 GB take 0.3 s, 100 GB 15 s
 STAND_IN_S_MIN: Final = 5.0
@@ -255,3 +336,106 @@ def _steps_of(
         )
         for point in newest_first
     ]
+
+
+FETCH_S_MAX: Final = 600.0  # 160 GB of a node at 10 Gbit/s take 128 s
+PASSING_S_MAX: Final = 30.0  # for a source that can't be reached, or whose copier is being replaced
+
+_Source = tuple[str, HeldSnapshot]
+
+
+@dataclass(frozen=True, slots=True)
+class Fetching:
+    """The fetches between two attempts."""
+
+    attempt: int = 0  # the one that has ended
+    orders: Mapping[str, tuple[FetchOrder, ...]] = field(default_factory=dict)
+    text: str = ""  # what is waited for
+    asked: Mapping[tuple[SnapshotPoint, int], FetchedPart] = field(default_factory=dict)  # by rank
+
+    def of_attempt(self, attempt: int) -> "Fetching":
+        return self if self.attempt == attempt else Fetching(attempt)
+
+    def sources(
+        self,
+        placement: Sequence[Placement],
+        reports: Mapping[str, Report],
+        attempt: int,
+        failed: set[Fault],
+    ) -> dict[int, list[_Source]]:
+        """Return what nodes have of ranks that are to run elsewhere, but for what has ``failed``.
+
+        ``reports``: of all nodes that are heard.
+        """
+        homes = {rank: place.node for place in placement for rank in place.ranks}
+        found: dict[int, list[_Source]] = {}
+        for node, report in sorted(reports.items()):
+            if report.copier is None:
+                continue
+            is_read = (report.snapshots_through or 0) >= attempt
+            own = [one for one in report.snapshots if homes.get(one.rank) != node]
+            for one in (*report.copies, *(own if is_read else ())):
+                home = homes.get(one.rank)
+                target = None if home is None else reports.get(home)
+                if target is None or target.copier is None or one.is_damaged:
+                    continue
+                if (one.rank, one.attempt, one.step, node) not in failed:
+                    found.setdefault(one.rank, []).append((node, one))
+        return found
+
+    def wanting(
+        self,
+        choice: Choice,
+        placement: Sequence[Placement],
+        elsewhere: Elsewhere,
+        stand_ins: StandIns,
+        reports: Mapping[str, Report],
+    ) -> "Fetching":
+        """Return the state in which what the choice lacks is asked for."""
+        point = choice.snapshot
+        if point is None or not choice.fetched:
+            return replace(self, orders={}, text="")
+        homes = {rank: place.node for place in placement for rank in place.ranks}
+        orders: dict[str, list[FetchOrder]] = {}
+        asked = dict(self.asked)
+        for part in choice.fetched:
+            if part.of_rank is not None:
+                snapshot = stand_ins.given[point][part.of_rank].held
+            else:
+                (snapshot,) = (
+                    one
+                    for node, one in elsewhere[part.rank]
+                    if (node, one.point) == (part.node, point)
+                )
+            report = reports[part.node]
+            assert report.copier is not None, "it is a source"
+            peer = Peer(part.node, report.launcher_id, report.copier)
+            order = FetchOrder(snapshot, peer, part.rank)
+            orders.setdefault(homes[part.rank], []).append(order)
+            asked[point, part.rank] = part
+        nodes = sorted({part.node for part in choice.fetched})
+        ranks = ranks_in_words([part.rank for part in choice.fetched])
+        text = f"the snapshots of {ranks} are fetched from {', '.join(nodes)}"
+        return replace(
+            self, orders={node: tuple(own) for node, own in orders.items()}, text=text, asked=asked
+        )
+
+    def told(self, choice: Choice) -> Choice:
+        """Return the choice with what was fetched for it, once all of it is there."""
+        if choice.snapshot is None:
+            return choice
+        parts = [part for (point, _rank), part in self.asked.items() if point == choice.snapshot]
+        return replace(choice, fetched=tuple(sorted(parts, key=lambda part: part.rank)))
+
+
+def failed_fetches(reports: Mapping[str, Report], attempt: int, waited_s: float) -> set[Fault]:
+    """Return what nodes said that they could not give or get after an attempt.
+
+    ``waited_s``: a fault that may pass counts from `PASSING_S_MAX` on.
+    """
+    return {
+        (fault.rank, fault.attempt, fault.step, fault.node)
+        for report in reports.values()
+        for fault in report.copy_faults
+        if report.empty_through >= attempt and not (fault.may_pass and waited_s < PASSING_S_MAX)
+    }

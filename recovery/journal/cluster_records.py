@@ -5,7 +5,7 @@ from enum import Enum
 from typing import Final, TypeAlias
 
 from detectors.node.charges import ChargeKind
-from recovery.journal.probe_records import FabricProbeAsked, FabricProbeEnded
+from recovery.journal.observation_records import FabricProbeAsked, FabricProbeEnded
 from recovery.journal.witnesses import Witness
 
 

@@ -12,7 +12,7 @@ from recovery.journal.limits import PlanStep, Policy
 from recovery.messages.exchange import RankError
 
 # Of a verdict that is held against a node: what flight recorders say where hardly a dump is missing
-# (0.8 and 0.95, detectors/hang/dump_diagnosis.py); Python stacks (0.6) are a hint to people.
+# (0.8 and 0.95, detectors/hang/from_dumps.py); Python stacks (0.6) are a hint to people.
 SURE_MIN: Final = 0.8
 
 

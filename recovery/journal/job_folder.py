@@ -24,8 +24,7 @@ from typing import Any
 
 from rankmend.errors import ConfigError, JobHeldError, JournalError, LaunchError, RankmendError
 from rankmend.files import read_if_there, replace_file
-from rankmend.foreign_links import make_private, refuse_foreign_link
-from rankmend.own_folder import find_own_folder
+from rankmend.own_folder import find_own_folder, make_private, refuse_foreign_link
 from recovery.journal.job_key import JobKey
 
 _JSON_BYTES_MAX = 65536

@@ -1,14 +1,22 @@
-"""What is known of a job: the state that its journal's records add up to.
+"""What is known of a job: the state that its journal's records add up to. Pure.
 
 Nothing here reads a clock or a file, so the same journal gives the same ledger after a crash, in
 `rankmend status` and in the simulation (`recovery.journal.fold.entry_fold` makes it). A revision is
 the number of the record that an order follows from: it grows with every change of the desired
 state, and a change is durable before its revision exists.
+
+How far the ranks of attempts have come, in steps.
+
+What a job's journal adds up to about its saves, failures and restarts.
+
+`recovery.journal.fold.observation_fold` makes it, `recovery.views.checkpoint_view` turns it into costs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from statistics import fmean, median
+from typing import Final
 
 from detectors.failed.loading_error import LoadingVerdict
 from detectors.finding import Finding, Symptom
@@ -21,6 +29,8 @@ from recovery.journal.attempt_records import (
     Placement,
     RestoreDamaged,
     SavesMissing,
+    SavesSeen,
+    StallSource,
     StandStill,
     StartWaits,
 )
@@ -35,17 +45,109 @@ from recovery.journal.incident_records import (
     WaitsFor,
 )
 from recovery.journal.job_records import JobOutcome, PersonActed
-from recovery.journal.leaving import LeaveCause
 from recovery.journal.limits import BudgetsSpent, Policy
-from recovery.journal.node_records import CheckpointReader
-from recovery.journal.number_records import GoesBack, NumbersWrong
-from recovery.journal.probe_records import FabricProbeAsked, FabricProbeEnded, FabricProbeSkipped
-from recovery.journal.reach import Reach
-from recovery.journal.save_history import SaveHistory
-from recovery.journal.slow_rank_records import SlowExplained, SlowFound
-from recovery.journal.snapshot_records import ReplicasDiffer, ReplicasKnown
+from recovery.journal.node_records import CheckpointReader, LeaveCause
+from recovery.journal.observation_records import (
+    FabricProbeAsked,
+    FabricProbeEnded,
+    FabricProbeSkipped,
+    GoesBack,
+    NumbersWrong,
+    ReplicasDiffer,
+    ReplicasKnown,
+    SlowExplained,
+    SlowFound,
+)
 from recovery.messages.exchange import Endpoint, Stop
 from recovery.messages.outside import NodeEvidence
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How far attempts have come."""
+
+    highest: int | None = None  # step of the foremost rank
+    floor: int | None = None  # that every rank has made
+
+
+def farther(known: Reach, highest: int, floor: int | None) -> Reach:
+    """Return how far attempts have come with one that is at ``highest`` and ``floor``."""
+    return Reach(_greater(known.highest, highest), _greater(known.floor, floor))
+
+
+def is_farther(known: Reach, reached: Reach) -> bool:
+    """Return whether the foremost rank or the hindmost one has made a step that is new."""
+    is_highest = known.highest is None or known.highest != reached.highest
+    return is_highest or (known.floor is not None and known.floor != reached.floor)
+
+
+def _greater(one: int | None, other: int | None) -> int | None:
+    if one is None:
+        return other
+    return one if other is None or one >= other else other
+
+
+SAVES_KEPT: Final = 16  # records; each is of one save, or of several that came fast
+_INTERVALS: Final = 5  # newest records that the usual interval is the median of
+HALF_LIFE_S: Final = 7 * 86400.0
+"""Running time after which a failure counts half. Our choice: repairs change a rate within weeks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A checkpoint that ranks have read."""
+
+    size_bytes: int
+    took_s: float  # of the slowest rank: from asking for it to its first section
+
+
+@dataclass(frozen=True, slots=True)
+class SaveHistory:
+    saves: tuple[SavesSeen, ...] = ()  # oldest first
+    ran_s: float = 0.0  # ranks were verified and trained; older time and failures count less
+    failures: float = 0.0
+    # Of these, the ones after which every rank began where it had been: what it kept in memory was there.
+    stayed: float = 0.0
+    repairs: float = 0.0  # failures that were recovered from, ...
+    repaired_s: float = 0.0  # ... and for how long no step was made: fault to first step
+    restored: Restored | None = None  # the newest that was measured
+
+    @property
+    def interval_s(self) -> float | None:
+        """Return the usual time from the begin of a save to the next; None before two saves."""
+        return _middle(one.interval_s for one in self.saves[-_INTERVALS:])
+
+    @property
+    def save_s(self) -> float | None:
+        return _middle(one.save_s for one in self.saves[-_INTERVALS:])
+
+    @property
+    def stall_source(self) -> StallSource:
+        """Return the best source that has measured a stall."""
+        sources = {one.stall_source for one in self.saves if one.stall_s is not None}
+        best = (StallSource.SECTION, StallSource.STEPS)
+        return next((one for one in best if one in sources), StallSource.UNKNOWN)
+
+    @property
+    def stall_s(self) -> float | None:
+        """Return for how long a save stops training, by the best source; None: not known."""
+        source = self.stall_source
+        stalls = [one.stall_s for one in self.saves if one.stall_source is source]
+        known = [stall_s for stall_s in stalls if stall_s is not None]
+        if not known:
+            return None
+        # What the steps tell may contain an evaluation, or a step that was slow by chance.
+        return fmean(known) if source is StallSource.SECTION else median(known)
+
+    @property
+    def repair_s(self) -> float | None:
+        """Return the mean time from a fault to the first step; None before the first recovery."""
+        return self.repaired_s / self.repairs if self.repairs else None
+
+
+def _middle(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
 
 
 class Wish(Enum):

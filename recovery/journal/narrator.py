@@ -8,7 +8,7 @@ from functools import singledispatch
 from typing import Final
 
 from detectors.wording import counted, names_in_words, ranks_in_words
-from rankmend.unsaved import Unsaved
+from rankmend.rank_values import Unsaved
 from recovery.journal.attempt_records import (
     Adopted,
     AttemptEnded,
@@ -25,6 +25,7 @@ from recovery.journal.attempt_records import (
     StandStill,
     StartWaits,
 )
+from recovery.journal.cluster_narrator import describe_asked, describe_ended, describe_skipped
 from recovery.journal.cluster_records import PowerOffAsked
 from recovery.journal.incident_machine import Outcome
 from recovery.journal.incident_records import (
@@ -62,12 +63,19 @@ from recovery.journal.node_records import (
     NodesJoined,
     NodesOff,
 )
-from recovery.journal.number_records import GoesBack, NumbersWrong
-from recovery.journal.probe_narrator import describe_asked, describe_ended, describe_skipped
-from recovery.journal.probe_records import FabricProbeAsked, FabricProbeEnded, FabricProbeSkipped
+from recovery.journal.observation_records import (
+    FabricProbeAsked,
+    FabricProbeEnded,
+    FabricProbeSkipped,
+    GoesBack,
+    NumbersWrong,
+    ParallelDeclared,
+    ReplicasDiffer,
+    SlowEnded,
+    SlowExplained,
+    SlowFound,
+)
 from recovery.journal.records import Record
-from recovery.journal.slow_rank_records import SlowEnded, SlowExplained, SlowFound
-from recovery.journal.snapshot_records import ParallelDeclared, ReplicasDiffer
 from recovery.messages.outside import NameMatch, NodeEvidence
 
 _CAUSES = {

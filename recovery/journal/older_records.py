@@ -10,12 +10,11 @@ from typing import Final
 
 from recovery.journal.incident_records import EvidenceCollected, Failure, IncidentOpened, TryFailed
 from recovery.journal.job_records import StopRequested
-from recovery.journal.leaving import LeaveCause
-from recovery.journal.node_records import NodeLeft
+from recovery.journal.node_records import LeaveCause, NodeLeft
+from recovery.journal.observation_records import SlowFound
 from recovery.journal.records import Record, decode_record
-from recovery.journal.slow_rank_records import SlowFound
+from recovery.messages.codec import finding_of_today
 from recovery.messages.exchange import StopReason
-from recovery.messages.older_reports import finding_of_today
 
 _FIELDS_MINOR: Final = 3  # from this minor version on records have fields for all that decides
 _CUT_OFF: Final = "cut off from "

@@ -65,11 +65,18 @@ from recovery.journal.node_records import (
     NodesJoined,
     NodesOff,
 )
-from recovery.journal.number_records import GoesBack, NumbersWrong
-from recovery.journal.probe_records import FabricProbeSkipped
-from recovery.journal.slow_rank_records import SlowEnded, SlowExplained, SlowFound
+from recovery.journal.observation_records import (
+    FabricProbeSkipped,
+    GoesBack,
+    NumbersWrong,
+    ParallelDeclared,
+    ReplicasDiffer,
+    ReplicasKnown,
+    SlowEnded,
+    SlowExplained,
+    SlowFound,
+)
 from recovery.journal.slurm_records import SLURM_KINDS, SlurmRecord
-from recovery.journal.snapshot_records import ParallelDeclared, ReplicasDiffer, ReplicasKnown
 from recovery.journal.watched_records import WATCHED_KINDS, WatchedTimeRecord
 
 MAJOR: Final = 1

@@ -7,16 +7,26 @@ changed, torn or lost afterwards is seen when the file is opened. docs/reference
 
 One thread writes; whoever appends waits until its records are durable. Records that arrive
 together share one commit.
+
+The table of a journal's SQLite file: what its writer and its readers share.
+
+The rows of a journal in a file of SQLite, for its readers.
+
+Counts the frames of a write-ahead log of SQLite: how many there are, and how many are sound.
 """
 
+import errno
 import logging
 import os
 import queue
 import sqlite3
+import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Final
 
 from rankmend.clock import Clock
 from rankmend.errors import JournalError
@@ -24,6 +34,7 @@ from rankmend.files import sync_folder
 from recovery.journal import fold_snapshot
 from recovery.journal.fold_snapshot import Foundation
 from recovery.journal.job_records import TailCut
+from recovery.journal.journal_reader import JournalReader
 from recovery.journal.journal_rows import (
     GROUP_ROWS_MAX,
     WAY_OUT,
@@ -32,18 +43,190 @@ from recovery.journal.journal_rows import (
     entry_of,
     make_row,
 )
-from recovery.journal.journal_table import (
-    APPLICATION_ID,
-    BUSY_TIMEOUT_S,
-    journal_error,
-    read_rows,
-    refuse_other_version,
-)
 from recovery.journal.ledger import Ledger
 from recovery.journal.network_storage import refuse_network_file_system
 from recovery.journal.records import MAJOR, Entry, Record
-from recovery.journal.sqlite_records import reading
-from recovery.journal.wal import count_sound_frames, count_wal_frames, open_index
+
+APPLICATION_ID: Final = 0x524D4E44  # "RMND", SQLite's application_id
+BUSY_TIMEOUT_S: Final = 5.0  # for the lock of a reader that copies the log back
+_COLUMNS: Final = ", ".join(JournalRow._fields)
+
+
+def read_rows(
+    connection: sqlite3.Connection, path: Path, where: str = "", values: tuple[object, ...] = ()
+) -> Iterator[JournalRow]:
+    """Return rows in the order of their numbers; a damaged one may hold anything.
+
+    ``where``: an SQL condition of ours, with a question mark for each of the ``values``.
+    """
+    condition = f" WHERE {where}" if where else ""
+    try:
+        found = connection.execute(
+            f"SELECT {_COLUMNS} FROM record{condition} ORDER BY number",  # noqa: S608 - all of it is ours
+            values,
+        )
+        yield from map(JournalRow._make, found)
+    except sqlite3.Error as error:
+        raise journal_error(path, "read", error) from error
+
+
+def refuse_other_version(connection: sqlite3.Connection, path: Path) -> None:
+    """Raise JournalError for a journal of another major version."""
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version != MAJOR:
+        raise JournalError(
+            f"{path} has journal version {version}, this rankmend reads {MAJOR}: use the version "
+            f"that wrote it"
+        )
+
+
+# What SQLite's result codes (sqlite.org/rescode.html) mean to the system. Python 3.10 has no
+# code on the exception, so they are told by the fixed text of sqlite3_errstr().
+_ERRNO_BY_TEXT: Final = (
+    ("database or disk is full", errno.ENOSPC),
+    ("disk I/O error", errno.EIO),
+    ("readonly database", errno.EROFS),
+    ("unable to open", errno.EACCES),
+    ("locked", errno.EAGAIN),
+)
+
+
+def journal_error(path: Path, doing: str, error: sqlite3.Error) -> JournalError:
+    """Return what a failure of SQLite means to the system."""
+    text = str(error)
+    if "malformed" in text or "not a database" in text:
+        return JournalError(f"{path} is damaged ({text}). {WAY_OUT}")
+    for part, number in _ERRNO_BY_TEXT:
+        if part in text:
+            name = errno.errorcode[number]
+            return JournalError(f"cannot {doing} {path}: {text} ({name} {number})")
+    return JournalError(f"cannot {doing} {path}: {text}")
+
+
+class SqliteRecords:
+    """One state of a journal's file."""
+
+    way_out = WAY_OUT
+    can_be_torn = True
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self.name = str(path)
+        self._path = path
+        self._connection = connection
+        self._is_empty = False
+        self._begin()
+
+    def _begin(self) -> None:
+        ask = self._connection.execute
+        ask("BEGIN")  # all that follows sees one state of the file
+        application_id = ask("PRAGMA application_id").fetchone()[0]
+        if application_id == 0 and ask("PRAGMA schema_version").fetchone()[0] == 0:
+            self._is_empty = True  # it is being made at this moment
+            return
+        if application_id != APPLICATION_ID:
+            raise JournalError(f"{self._path} is not a journal of rankmend")
+        refuse_other_version(self._connection, self._path)
+
+    def ask(self, question: str, values: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
+        if self._is_empty:
+            return
+        try:
+            # Not the cursor itself: a generator that is left would close it, maybe after its connection.
+            yield from map(tuple, self._connection.execute(question, values))
+        except sqlite3.Error as error:
+            raise journal_error(self._path, "read", error) from error
+
+    def whole_number(self, field: str) -> str:
+        return f"json_extract(CAST(body AS TEXT), '$.{field}')"
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[JournalReader]:
+    """Give a reader of the journal at ``path``; raise JournalError if it can't be read."""
+    try:
+        is_there = path.is_file()
+    except OSError as error:  # of another user
+        raise JournalError(f"cannot read {path}: {error.strerror}") from error
+    if not is_there:
+        raise JournalError(f"there is no journal at {path}")
+    connection = None
+    try:
+        try:
+            connection = _connect(path, "ro")
+            records = SqliteRecords(path, connection)
+        except sqlite3.OperationalError:
+            # Whoever made it was killed before it became a WAL database: only a writer can undo what was begun.
+            if connection is None or not path.with_name(f"{path.name}-journal").exists():
+                raise
+            connection.close()
+            connection = _connect(path, "rw")
+            records = SqliteRecords(path, connection)
+        yield JournalReader(records)
+    except sqlite3.Error as error:
+        raise journal_error(path, "read", error) from error
+    finally:
+        if connection is not None:
+            connection.close()
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"{path.resolve().as_uri()}?mode={mode}",
+        uri=True,
+        timeout=BUSY_TIMEOUT_S,
+        isolation_level=None,  # we say BEGIN
+    )
+
+
+def count_wal_frames(path: Path) -> int:
+    """Return how many frames of the current cycle, whole or not, the write-ahead log holds up to its last commit.
+
+    Form: sqlite.org/fileformat2.html section 4. A frame belongs to the current cycle when it
+    carries the two salts of the file's header, and ends a transaction when it says how large the
+    database then is. Where SQLite finds fewer, a commit is torn. What follows the last commit was
+    never acknowledged: a disk was full, or the writer died.
+    """
+    try:
+        with path.with_name(path.name + "-wal").open("rb") as wal:
+            header = wal.read(32)
+            if len(header) < 32:
+                return 0
+            page_size, salts = struct.unpack_from(">I", header, 8)[0], header[16:24]
+            if not 512 <= page_size <= 65536:
+                return 0
+            frames = committed = 0
+            while True:
+                frame = wal.read(24)
+                if len(frame) < 24 or frame[8:16] != salts:
+                    return committed
+                frames += 1
+                if frame[4:8] != bytes(4):
+                    committed = frames
+                wal.seek(page_size, os.SEEK_CUR)
+    except OSError:
+        return 0
+
+
+def open_index(path: Path) -> int:
+    """Return a descriptor of the log's index, to be closed only after every connection of this process to the database.
+
+    Closing any descriptor of a file drops all POSIX locks that the process holds on it, those of SQLite, too. The next
+    reader would then take itself for the only one and cut the index off, under this process's mapping of it: SIGBUS.
+    """
+    try:
+        return os.open(path.with_name(path.name + "-shm"), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise JournalError(f"cannot read the index of {path}'s log: {error.strerror}") from error
+
+
+def count_sound_frames(index: int) -> int:
+    """Return how many frames SQLite found to be whole and committed when it opened the log.
+
+    Its index (sqlite.org/walformat.html, mxFrame) tells; a checkpoint would, too, but not on a full disk.
+    """
+    header = os.pread(index, 20, 0)
+    return int(struct.unpack_from("=I", header, 16)[0]) if len(header) == 20 else 0
+
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from recovery.journal.journal_reader import JournalReader
 from recovery.journal.records import Entry
-from recovery.journal.sqlite_records import reading
+from recovery.journal.store import reading
 
 _FILES: Final = ("journal.db", "journal.db-wal")
 

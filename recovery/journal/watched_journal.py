@@ -14,7 +14,7 @@ from typing import Final
 
 from rankmend.clock import Clock
 from rankmend.errors import ConfigError, JournalError, RankmendError
-from rankmend.foreign_links import make_private
+from rankmend.own_folder import make_private
 from recovery.journal.records import Entry
 from recovery.journal.store import Journal, open_readonly
 from recovery.journal.watched_records import WatchedTimeRecord

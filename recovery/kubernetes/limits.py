@@ -21,7 +21,7 @@ class KubernetesLimits(NodeLimits, frozen=True, forbid_unknown_fields=True, kw_o
     evict_timeout_s: Annotated[float, msgspec.Meta(ge=1, le=24 * HOUR_S)] = 600.0
     evictions_per_hour_max: Annotated[int, msgspec.Meta(ge=0, le=1_000)] = 20
 
-    # Take what other tools say of the nodes of our jobs (conditions, taints) as alerts: recovery/kubernetes/signals.py.
+    # Take what other tools say of the nodes of our jobs (conditions, taints) as alerts: recovery/service/kubernetes_service.py.
     signals: bool = False
 
     kubeconfig: str | None = None  # a file; None: the service account of the controller's own pod

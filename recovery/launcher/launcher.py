@@ -30,6 +30,7 @@ from recovery.launcher.decision.launcher_state import (
     CollectEvidence,
     ContinueRanks,
     FindCheckpoints,
+    FollowedOrders,
     ForgetAttempt,
     KeepLease,
     KillThrough,
@@ -41,7 +42,6 @@ from recovery.launcher.decision.launcher_state import (
     StartRanks,
     WatchCheckpoints,
 )
-from recovery.launcher.decision.orders import FollowedOrders
 from recovery.launcher.evidence.evidence_collector import EvidenceCollector
 from recovery.launcher.evidence.surroundings import read_crashed_in
 from recovery.launcher.guardian.guardian_client import Guardian
@@ -62,9 +62,8 @@ from recovery.launcher.guardian.packets import (
 from recovery.launcher.host.hardware import HardwareWatch
 from recovery.launcher.host.node_probe import NodeProbe
 from recovery.launcher.host.oom import OomCounter
-from recovery.launcher.inbox import Inbox, ReportAnswer
-from recovery.launcher.membership.lease import Lease
-from recovery.launcher.membership.node_membership import Membership
+from recovery.launcher.inbox import Inbox, ReportAnswer, Wakeups, signals_to, suspend
+from recovery.launcher.membership.node_membership import Lease, Membership
 from recovery.launcher.processes.process_tree import find_marked
 from recovery.launcher.rank_announcer import RankAnnouncer
 from recovery.launcher.rank_starter import RankStarter
@@ -76,7 +75,6 @@ from recovery.launcher.ranks.runtime_folder import RuntimeFolder
 from recovery.launcher.ranks.waiting_processes import WaitingProcesses
 from recovery.launcher.rendezvous.rendezvous_store import RendezvousStore
 from recovery.launcher.reporter import Reporter
-from recovery.launcher.wakeups import Wakeups, signals_to, suspend
 from recovery.messages.copying import CopyRequest
 from recovery.messages.exchange import Found, Order, Report, StopReason
 from recovery.messages.probing import ProbeRequest

@@ -4,7 +4,7 @@ import errno
 import os
 from collections.abc import Mapping, Sequence
 
-from recovery.launcher.evidence.recorder import recorder_files
+from recovery.launcher.evidence.rank_evidence import recorder_files
 from recovery.launcher.guardian.guardian_client import Guardian, Spawn
 from recovery.launcher.guardian.packets import SpawnFailed
 from recovery.launcher.processes.standing import own_mark

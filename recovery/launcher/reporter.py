@@ -6,16 +6,12 @@ from typing import Final
 from rankmend.clock import Clock
 from rankmend.errors import LaunchError
 from recovery.checkpoints.model import PutBack
-from recovery.launcher.decision.launcher_state import LauncherState
-from recovery.launcher.decision.orders import FollowedOrders
+from recovery.launcher.decision.launcher_state import FollowedOrders, LauncherState
 from recovery.launcher.evidence.evidence_collector import EvidenceCollector
 from recovery.launcher.guardian.word import LastWord
-from recovery.launcher.host.hardware import HardwareWatch
-from recovery.launcher.host.node_kinds import read_node_kinds
+from recovery.launcher.host.hardware import HardwareWatch, read_node_kinds
 from recovery.launcher.host.node_probe import NodeProbe
-from recovery.launcher.membership.lease import boot_time_s
-from recovery.launcher.membership.node_membership import Membership
-from recovery.launcher.membership.returns import spread_s
+from recovery.launcher.membership.node_membership import Membership, boot_time_s, spread_s
 from recovery.launcher.ranks.launch_plan import LaunchPlan
 from recovery.launcher.ranks.launched import LaunchedAttempt, LaunchFault
 from recovery.launcher.rendezvous.rendezvous_store import RendezvousStore

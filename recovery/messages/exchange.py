@@ -15,9 +15,7 @@ from detectors.failed.said_error import SaidAtEnd
 from detectors.finding import Finding
 from detectors.hang.flight_dump import FlightDump
 from detectors.hang.python_stack import Frame
-from rankmend.script_end import ScriptEnd
-from rankmend.told_hidden import ToldHidden
-from rankmend.told_place import ToldPlace
+from rankmend.rank_values import ScriptEnd, ToldHidden, ToldPlace
 from recovery.checkpoints.model import WHOLE, HeldPart, PutBack, Share
 from recovery.messages.probing import ProbeTold
 from recovery.messages.quick_struct import QuickStruct, like_dataclass

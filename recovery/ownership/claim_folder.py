@@ -20,7 +20,7 @@ import msgspec
 
 from rankmend.errors import SourceError, StorageError
 from rankmend.files import create_file, list_numbers, replace_file
-from rankmend.foreign_links import refuse_foreign_link
+from rankmend.own_folder import refuse_foreign_link
 from recovery.ownership.claim import FolderClaim
 
 BYTES_MAX: Final = 16 * 1024

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from rankmend.errors import StorageError
-from rankmend.foreign_links import refuse_foreign_link
+from rankmend.own_folder import refuse_foreign_link
 from recovery.journal.network_storage import LOCAL_TYPES, find_file_system_type
 from recovery.ownership.claim import FolderClaim, LockState
 from recovery.ownership.claim_folder import ClaimFolder

@@ -16,8 +16,7 @@ from typing import Final
 from detectors.finding import Severity
 from detectors.node.node_alerts import check_of
 from detectors.parts.fleet_parts import NO_PARTS, FleetParts
-from detectors.parts.network_blame import explain_network
-from detectors.parts.shared_blame import PlacedWorker, explain_shared
+from detectors.parts.shared_blame import PlacedWorker, explain_network, explain_shared
 from detectors.parts.symptoms import CAUSES_OF, SharedSymptom, symptom_of
 from recovery.cluster.cluster_limits import PeopleRules
 from recovery.journal.cluster_records import CauseTold

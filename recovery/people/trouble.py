@@ -12,7 +12,7 @@ from typing import Final
 
 from detectors.finding import Blame, Finding, Severity, SymptomKind
 from detectors.node.node_alerts import alert_name, check_of
-from detectors.parts.network_blame import PLANE_CHECK
+from detectors.parts.shared_blame import PLANE_CHECK
 from detectors.parts.symptoms import SharedSymptom, symptom_of
 from detectors.wording import counted, names_in_words
 from recovery.cluster.broken_parts import LOSSES

@@ -4,6 +4,14 @@ A session is checked as it begins: what the server promises (`durability`). A st
 no answer in time has its socket shut down by a thread, since libpq waits for ever for a server that was stopped.
 Once the server is away, every statement fails at once until `probe` has reached it: the deciding thread must not
 wait for a timeout per job.
+
+What can come of a statement to PostgreSQL: done, refused, not tried, or unknown.
+
+How a session of ours writes and reads text, bytes, times and numbers, whatever the role, the database or the server has set.
+
+The driver escapes arrays of bytes by `standard_conforming_strings`: where it is off, checksums arrive as other bytes, and the check
+of the table refuses every record. Read: what a role may set that changes the meaning of a literal or the form of a value
+(PostgreSQL, 20.11.2 locale and formatting, 20.13 version and platform compatibility). The encoding is the connection's own parameter.
 """
 
 import logging
@@ -19,20 +27,61 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
 from rankmend.clock import Clock
-from rankmend.errors import ConfigError
-from recovery.postgres.database_errors import (
-    CommitUnknownError,
-    DatabaseAwayError,
-    StatementRefusedError,
-)
+from rankmend.errors import ConfigError, JournalError, RankmendError
 from recovery.postgres.database_url import DatabaseUrl
 from recovery.postgres.durability import ServerSettings, name_losses, refuse_server
-from recovery.postgres.forms import FORMS
 
 if TYPE_CHECKING:
     from psycopg import Connection
     from psycopg.errors import Diagnostic
     from psycopg_pool import ConnectionPool
+
+
+class DatabaseAwayError(JournalError):
+    """The database can't be reached: nothing was tried, so nothing was written."""
+
+
+class CommitUnknownError(RankmendError):
+    """The answer to a write was lost, or it came with a warning: it may have been written or not.
+
+    Not a JournalError, which says that nothing was written: whoever gets this must read back before any effect.
+    """
+
+
+class StatementRefusedError(JournalError):
+    """The database refused a statement: nothing was written."""
+
+    def __init__(self, text: str, sqlstate: str) -> None:
+        super().__init__(text)
+        self.sqlstate = sqlstate
+
+
+class LeaseLostError(RankmendError):
+    """The database refused a write because the lease under which it was made is over.
+
+    Not a JournalError: trying again does not help, and somebody else may decide for the job already.
+    """
+
+
+FORMS: Final = " ".join(
+    f"-c {name}={value}"
+    for name, value in {
+        "standard_conforming_strings": "on",
+        "backslash_quote": "safe_encoding",
+        "escape_string_warning": "on",
+        "transform_null_equals": "off",
+        "array_nulls": "on",
+        "quote_all_identifiers": "off",
+        "bytea_output": "hex",
+        "extra_float_digits": "1",
+        "datestyle": "ISO",
+        "intervalstyle": "postgres",
+        "timezone": "UTC",
+        "xmlbinary": "base64",
+        "xmloption": "content",
+    }.items()
+)
+
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,7 @@ from typing import Final
 from rankmend.clock import Clock
 from recovery.journal.journal_rows import JournalRow
 from recovery.journal.records import Entry, Record
-from recovery.postgres.database import Database
-from recovery.postgres.database_errors import LeaseLostError
+from recovery.postgres.database import Database, LeaseLostError
 from recovery.postgres.leases import HeldByOtherError, JournalLease, Leases
 from recovery.postgres.postgres_journal import PostgresJournal, hand_in_rows
 

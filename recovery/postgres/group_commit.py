@@ -14,8 +14,7 @@ from rankmend.clock import Clock
 from rankmend.errors import JournalError
 from recovery.journal.pen import AheadPen
 from recovery.journal.records import Entry
-from recovery.postgres.database import Database
-from recovery.postgres.database_errors import CommitUnknownError, StatementRefusedError
+from recovery.postgres.database import CommitUnknownError, Database, StatementRefusedError
 from recovery.postgres.postgres_journal import APPEND_CALL, PostgresJournal
 
 JOURNALS_MAX: Final = 100  # in one statement: each has 13 values

@@ -11,10 +11,8 @@ from typing import Any, Final
 
 from rankmend.errors import ConfigError
 from rankmend.version import RANKMEND_VERSION
-from recovery.postgres.database import Database
-from recovery.postgres.database_errors import StatementRefusedError
+from recovery.postgres.database import FORMS, Database, StatementRefusedError
 from recovery.postgres.database_url import DatabaseUrl
-from recovery.postgres.forms import FORMS
 
 ROLE: Final = "rankmend_controller"
 """The role with the rights that a controller needs; the role under which it connects is a member."""

@@ -5,32 +5,36 @@ written, and JournalError says so. Unknown: the answer was lost, or came with a 
 on the present primary, and writes something there, which is durable only after the record is; if that gives no answer
 within `DOUBT_S_MAX`, CommitUnknownError is raised and this object writes nothing more. Whoever opens the journal again takes a
 new lease, behind which the write that is still on its way is refused.
+
+The first records of many jobs that are taken over, written to all of their journals by one commit.
+
+The rows of a journal in PostgreSQL, for its readers.
+
+Rows are only ever added, or go all at once with their job: questions in turn, each a transaction of its own, tell of one
+state of the journal as long as none asks behind a record that the reader has seen.
 """
 
 import threading
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
 
 from rankmend.clock import Clock
-from rankmend.errors import JournalError
-from recovery.journal.journal_rows import (
-    GENESIS,
-    GROUP_ROWS_MAX,
-    JournalRow,
-    make_row,
-    verify_rows,
-)
+from rankmend.errors import JournalError, RankmendError
+from recovery.journal.journal_reader import JournalReader
+from recovery.journal.journal_rows import GENESIS, GROUP_ROWS_MAX, JournalRow, make_row, verify_rows
 from recovery.journal.open_journal import JournalMovedError, JournalSetBackError
 from recovery.journal.records import MAJOR, Entry, Record
-from recovery.postgres.database import Database, Row
-from recovery.postgres.database_errors import (
+from recovery.journal.stored_journal import Written
+from recovery.postgres.database import (
     CommitUnknownError,
+    Database,
     DatabaseAwayError,
     LeaseLostError,
+    Row,
     StatementRefusedError,
 )
 from recovery.postgres.leases import JOURNAL_MOVED, JournalLease, Leases, lease_error
@@ -408,3 +412,114 @@ def read_journals(database: Database, journals: Sequence[str]) -> Mapping[str, R
             known = _rows_of(by_journal[journal], journal, database)
             found[journal] = _verified(known, f"{journal} in {database.url}")
     return found
+
+
+_JOURNALS_MAX: Final = 100  # in one statement: each has 13 values
+
+
+@dataclass(slots=True)
+class _Held:
+    """Rows of one journal behind number ``after``, which has the checksum ``head``."""
+
+    lease: JournalLease
+    after: int
+    head: bytes
+    rows: list[JournalRow] = field(default_factory=list)
+
+
+class AppendGroup:
+    """For the deciding thread. Nothing may follow from a record before `write` has returned."""
+
+    def __init__(self, database: Database, leases: Leases) -> None:
+        self._database = database
+        self._leases = leases
+        self._held: dict[str, _Held] = {}
+
+    def add(self, lease: JournalLease, after: int, head: bytes, rows: list[JournalRow]) -> None:
+        """Hold rows back that follow the last ones of this journal."""
+        held = self._held.setdefault(lease.journal, _Held(lease, after, head))
+        held.rows += rows
+
+    def write(self) -> dict[str, RankmendError]:
+        """Write what is held; return the journals that must be opened again, as it may not be durable there, and why."""
+        held = [self._held[name] for name in sorted(self._held)]  # in one order: see `take_free`
+        self._held = {}
+        failed: dict[str, RankmendError] = {}
+        for first in range(0, len(held), _JOURNALS_MAX):
+            failed |= self._write(held[first : first + _JOURNALS_MAX])
+        return failed
+
+    def _write(self, held: list[_Held]) -> dict[str, RankmendError]:
+        values: list[object] = []
+        for one in held:
+            values += append_values(
+                self._leases.controller_id, one.lease, one.rows, one.after, one.head
+            )
+        try:
+            self._database.write(f"SELECT {', '.join([APPEND_CALL] * len(held))}", values)
+        except StatementRefusedError:  # for one of them: the others are not to suffer for it
+            return self._write_each(held)
+        except (JournalError, CommitUnknownError) as error:
+            return {one.lease.journal: error for one in held}
+        return {}
+
+    def _write_each(self, held: list[_Held]) -> dict[str, RankmendError]:
+        failed = {}
+        for one in held:
+            try:
+                append_rows(
+                    self._database,
+                    self._leases.controller_id,
+                    one.lease,
+                    one.rows,
+                    one.after,
+                    one.head,
+                )
+            except RankmendError as error:
+                failed[one.lease.journal] = error
+        return failed
+
+
+# In a question `record` is this journal. Not materialized: the conditions of the question find the rows by the index.
+_RECORD: Final = (
+    f"WITH record AS NOT MATERIALIZED (SELECT {', '.join(JournalRow._fields)}"  # noqa: S608 - our own text
+    " FROM rankmend.record WHERE journal = %s) "
+)
+_NEWEST: Final = (
+    "SELECT asked.name, newest.number, newest.unix_s FROM unnest(%s::text[]) AS asked (name)"
+    " CROSS JOIN LATERAL (SELECT number, unix_s FROM rankmend.record WHERE journal = asked.name"
+    " ORDER BY number DESC LIMIT 1) AS newest"
+)
+_NOTHING: Final = Written(0, (0,), is_exact=True)
+
+
+class PostgresRecords:
+    way_out = WAY_OUT
+    can_be_torn = False
+
+    def __init__(self, database: Database, journal: str) -> None:
+        self._database = database
+        self._journal = journal
+        self.name = f"{journal} in {database.url}"
+
+    def ask(self, question: str, values: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
+        statement = _RECORD + question.replace("?", "%s")
+        yield from self._database.read(statement, (self._journal, *values))
+
+    def whole_number(self, field: str) -> str:
+        return f"(convert_from(body, 'UTF8')::jsonb ->> '{field}')::bigint"
+
+
+@contextmanager
+def reading(database: Database, journal: str) -> Iterator[JournalReader]:
+    """Give a reader of a journal, also while a controller writes it."""
+    yield JournalReader(PostgresRecords(database, journal))
+
+
+def written(database: Database, journals: Sequence[str]) -> list[Written]:
+    """Return how far each journal was written, by one question."""
+    found = {
+        name: Written(int(unix_s * 1e9), (number,), is_exact=True)
+        for name, number, unix_s in database.read(_NEWEST, (list(journals),))
+    }
+    return [found.get(name, _NOTHING) for name in journals]

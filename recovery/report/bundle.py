@@ -3,13 +3,20 @@
 Reads a job's state folder: its journal and the incident's evidence. Everything goes through the
 scrubber; flight-recorder dumps, which are pickles, are written as JSON for it (`rankmend diagnose
 hang` reads both). What is left out, and why, is in the manifest.
+
+The secrets of rankmend that this user may read here, so that a bundle can leave them out by their value.
+
+Their shape (`rm_ID_SECRET`) is known to `recovery.report.scrub`; a site's own token file holds any text, and a job's secret is 64 digits
+like any hash. Whatever can't be read is no error: what this user can't read is in none of his files either.
 """
 
+import contextlib
 import hashlib
 import io
 import json
 import os
 import platform
+import stat
 import sys
 import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,14 +32,84 @@ from detectors.formats.plain_pickle import load_plain, refuse_endless
 from detectors.job_log.verdict import log_page
 from rankmend.errors import ConfigError, RankmendError, SourceError
 from rankmend.files import replacing
+from recovery.checkpoints.marks import BESIDE
 from recovery.journal.incident_records import IncidentOpened
 from recovery.journal.job_folder import read_json
 from recovery.journal.narrator import details, narrate
 from recovery.journal.records import Entry, kind_of
 from recovery.launcher.evidence.output_verdict import judge_saved
 from recovery.launcher.evidence.surroundings import read_agent_findings
-from recovery.report.own_secrets import find_secrets
 from recovery.report.scrub import Scrubber, shown_environment
+from recovery.service.meeting_secret import Identity
+
+_BYTES_MAX: Final = 64 * 1024
+_FILES_MAX: Final = 256
+_SITE: Final = Path("/etc/rankmend/controller")
+_TOKEN_OPTIONS: Final = ("--token-file", "--token_file")
+_FOLDER_OPTIONS: Final = ("--checkpoint-dir", "--checkpoint_dir")
+
+
+def find_secrets(
+    folder: Path,
+    environments: Sequence[Mapping[str, str]],
+    command_line: Sequence[str],
+    site: Path = _SITE,
+) -> tuple[str, ...]:
+    """Return what token files and notes hold; ``command_line`` is the launcher's, ``folder`` the job's state folder."""
+    found: list[str] = []
+    for path in _token_files(environments, command_line, site):
+        found += _read_secret(path).split()
+    for option in _FOLDER_OPTIONS:
+        for name in _values(command_line, option):
+            found += _secrets_in(Path(name) / BESIDE / "host.json")
+    found += _secrets_in(folder / "service.json")
+    return tuple(dict.fromkeys(found))
+
+
+def _token_files(
+    environments: Sequence[Mapping[str, str]], command_line: Sequence[str], site: Path
+) -> Iterator[Path]:
+    for environment in environments:
+        if name := environment.get("RANKMEND_TOKEN_FILE"):
+            yield Path(name)
+    for option in _TOKEN_OPTIONS:
+        yield from map(Path, _values(command_line, option))
+    with contextlib.suppress(OSError):
+        yield from sorted([*site.glob("*.token"), *site.glob("*.secret")])[:_FILES_MAX]
+
+
+def _values(words: Sequence[str], option: str) -> Iterator[str]:
+    for place, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name == option and equals:
+            yield value
+        elif word == option and place + 1 < len(words):
+            yield words[place + 1]
+
+
+def _secrets_in(path: Path) -> Iterator[str]:
+    """Yield the secret of a note or of a job that a service keeps, and the token that follows from it."""
+    try:
+        told = json.loads(_read_secret(path))
+    except ValueError:
+        return
+    secret = told.get("secret") if isinstance(told, dict) else None
+    if isinstance(secret, str) and secret:
+        yield secret
+        yield Identity(secret).token
+
+
+def _read_secret(path: Path) -> str:
+    """Return the text of a small plain file, or nothing."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return ""
+            return file.read(_BYTES_MAX).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
 
 VERSION: Final = 1
 FILE_BYTES_MAX: Final = 64 << 20  # as the evidence of one attempt may be in all

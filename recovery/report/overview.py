@@ -16,27 +16,26 @@ import msgspec
 from detectors.node.job_libraries import RankLibrary, find_mixed_jobs
 from rankmend import progress
 from rankmend.errors import ConfigError, JournalError, LaunchError, RankmendError, SourceError
-from rankmend.told_hidden import ToldHidden
+from rankmend.rank_values import ToldHidden
 from recovery.api import nccl_shares, wire
 from recovery.goodput.anatomy import StepAnatomy, divide_steps
 from recovery.goodput.job_time import StepsTime
-from recovery.journal.attempt_records import AttemptStarted
+from recovery.journal.attempt_records import AttemptStarted, hidden_communication, hidden_io
 from recovery.journal.fold.entry_fold import fold_all
-from recovery.journal.hidden_seen import hidden_communication, hidden_io
 from recovery.journal.job_folder import is_held, list_folders, read_json, read_quietly
 from recovery.journal.job_records import JobEnded, JobOpened, LauncherStarted
 from recovery.journal.ledger import Ledger
+from recovery.journal.observation_records import SlowEnded, SlowExplained, SlowFound
 from recovery.journal.records import Entry
-from recovery.journal.slow_rank_records import SlowEnded, SlowExplained, SlowFound
 from recovery.journal.store import open_readonly
 from recovery.messages.exchange import KeptSnapshots
 from recovery.report.time_report import RankPace
 from recovery.snapshots.leftovers import FOLDER
 from recovery.snapshots.listing import kept_of, list_held
 from recovery.snapshots.memory import NodeMemory, newest_step_of
+from recovery.views.incident_view import entries_of_incident
 from recovery.views.job_view import reason_of, state_of, view_ledger
 from recovery.views.snapshot_view import view_snapshots
-from recovery.views.story_view import entries_of_incident
 
 _NUMBERS_SHOWN_MAX = 4
 _RECORDS = 20  # step records that a step time is taken from

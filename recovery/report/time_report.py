@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from recovery.goodput.anatomy import StepAnatomy, anatomy_of
+from recovery.goodput.anatomy import HiddenTime, StepAnatomy, anatomy_of
 from recovery.goodput.figures import (
     HOUR_S,
     Figures,
@@ -13,7 +13,6 @@ from recovery.goodput.figures import (
     costs_of,
     figures_of,
 )
-from recovery.goodput.hidden_time import HiddenTime
 from recovery.goodput.job_time import AttemptTime, IncidentTime, JobTime, StallTime, stall_outcome
 from recovery.goodput.throughput import Throughput, throughput_by_name, throughput_of
 from recovery.goodput.timeline import TimePart, TimeSpan

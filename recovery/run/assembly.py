@@ -22,9 +22,8 @@ from recovery.checkpoints.names import refuse_url
 from recovery.checkpoints.pins import CheckpointPins
 from recovery.checkpoints.priority import check_rate
 from recovery.launcher.agent_link import AgentLink
-from recovery.launcher.host.device_count import count_devices
 from recovery.launcher.host.hardware import PAGE_URL, HardwareWatch, read_agent_page
-from recovery.launcher.host.numa import read_bindings
+from recovery.launcher.host.interpreter import count_devices, read_bindings
 from recovery.launcher.processes.process_list import read_list
 from recovery.launcher.processes.process_tree import ProcessRef, fence_leftovers
 from recovery.launcher.processes.standing import ForeignMarks, identify
@@ -38,9 +37,8 @@ from recovery.launcher.ranks.command import (
     may_use_torch,
 )
 from recovery.launcher.ranks.contained import parse_prefix
-from recovery.launcher.ranks.first_imports import read_first_imports
 from recovery.launcher.ranks.fork_server import ForkServer
-from recovery.launcher.ranks.kept_imports import KeptImports
+from recovery.launcher.ranks.rank_imports import KeptImports, read_first_imports
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder, default_root
 from recovery.launcher.ranks.standbys import StandbyPool
 from recovery.launcher.ranks.waiting_processes import WaitingProcesses

@@ -20,10 +20,16 @@ from recovery.launcher.rendezvous.ports import reserve
 from recovery.messages.exchange import Order
 from recovery.run.assembly import port_range, say
 from recovery.run.many_nodes import Node
-from recovery.run.meeting_client import MeetingClient
 from recovery.run.meeting_host import MeetingHost
-from recovery.run.meeting_note import HostFolder, HostNote
-from recovery.run.meeting_site import Site, bind_address, has_address, url_of
+from recovery.run.meeting_site import (
+    HostFolder,
+    HostNote,
+    MeetingClient,
+    Site,
+    bind_address,
+    has_address,
+    url_of,
+)
 from recovery.run.options import RunOptions
 from recovery.service.meeting_secret import Identity, new_secret
 

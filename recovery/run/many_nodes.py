@@ -48,8 +48,6 @@ from recovery.run.assembly import (
     port_range,
     say,
 )
-from recovery.run.joining import JoiningClient, join
-from recovery.run.limits_file import read_policy
 from recovery.run.node_launcher import (
     JobOnNode,
     NodeLauncher,
@@ -64,10 +62,11 @@ from recovery.run.options import (
     grace_s,
     last_call_s,
     make_layout,
+    read_policy,
     stop_signals,
     title_of,
 )
-from recovery.run.remote_link import RemoteLink
+from recovery.run.remote_link import JoiningClient, RemoteLink, join
 from recovery.run.route import route_address
 from recovery.run.slurm.step import read_step
 from recovery.snapshots.copies.copier import NO_LIMIT_BYTES_PER_S, CopierProcess

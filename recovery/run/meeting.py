@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from rankmend.errors import ConfigError, RankmendError
-from rankmend.foreign_links import make_private
 from rankmend.node import is_name_given
+from rankmend.own_folder import make_private
 from recovery.api.contact import is_loopback
 from recovery.checkpoints.budget_writer import BudgetWriter
 from recovery.checkpoints.marks import BESIDE, BudgetCopy, check_writable
@@ -27,9 +27,7 @@ from recovery.launcher.early_stop import exit_on
 from recovery.ownership.claim import OwnerKind
 from recovery.run.host_guard import HostGuard
 from recovery.run.many_nodes import Node, begin_logging, checked_node_name
-from recovery.run.meeting_client import MeetingClient
-from recovery.run.meeting_note import HostFolder
-from recovery.run.meeting_site import Site
+from recovery.run.meeting_site import HostFolder, MeetingClient, Site
 from recovery.run.node_launcher import own_folder, state_folder
 from recovery.run.options import (
     Meeting,

@@ -1,14 +1,27 @@
-"""Assembles one node's launcher, for the only node of a job as for one of several."""
+"""Assembles one node's launcher, for the only node of a job as for one of several.
 
+The link between a launcher and its controller: in one process, or over the network.
+
+`recovery.run.in_process_link` hosts the controller of a job on one node; `recovery.run.remote_link`
+talks to a controller elsewhere. `recovery.run.node_launcher.serve` runs a launcher over either.
+
+The file in which torchrun records why a job failed, for a scheduler or a launcher above it.
+
+Format: torch/distributed/elastic/multiprocessing/errors/error_handler.py (2.13).
+"""
+
+import json
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Protocol
 
 from rankmend import console
 from rankmend.clock import Clock, read_boot_id
-from rankmend.errors import LaunchError
+from rankmend.errors import LaunchError, StorageError
+from rankmend.files import write_output
 from recovery.checkpoints.marks import BESIDE, FenceFile, check_writable
 from recovery.journal.job_folder import JobFolder, default_state_folder
 from recovery.journal.job_key import JobKey
@@ -18,15 +31,16 @@ from recovery.launcher.evidence.evidence_collector import EvidenceCollector
 from recovery.launcher.guardian.guardian_client import Guardian
 from recovery.launcher.host.open_files import ensure_open_files
 from recovery.launcher.launcher import Launcher
+from recovery.launcher.membership.node_membership import Membership
 from recovery.launcher.processes.standing import shows_other_namespace
 from recovery.launcher.ranks.command import RankCommand, program_of
-from recovery.launcher.ranks.launch_plan import LaunchPlan
+from recovery.launcher.ranks.launch_plan import LaunchPlan, parse_step_work
 from recovery.launcher.ranks.rank_output import Output, OutputPlan
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder
-from recovery.launcher.ranks.stated_work import parse_step_work
 from recovery.launcher.ranks.waiting_processes import WaitingProcesses
 from recovery.launcher.rendezvous.ports import PortRange
 from recovery.launcher.rendezvous.rendezvous_store import RendezvousStore
+from recovery.messages.exchange import Report, StopReason
 from recovery.ownership.claim import OwnerKind
 from recovery.ownership.ownership import Ownership, own
 from recovery.run.assembly import (
@@ -43,8 +57,6 @@ from recovery.run.assembly import (
     say,
     standard_input,
 )
-from recovery.run.controller_link import ControllerLink
-from recovery.run.error_file import write_error_file
 from recovery.run.options import (
     RunOptions,
     grace_s,
@@ -57,6 +69,71 @@ from recovery.views.job_view import script_of
 
 if TYPE_CHECKING:
     from recovery.run.slurm.allocation_end import AllocationEnd
+
+
+class ControllerLink(Protocol):
+    @property
+    def membership(self) -> Membership:
+        """How the launcher takes part in the job of this controller."""
+        ...
+
+    @property
+    def empty_through(self) -> int:
+        """No process of the attempts up to this one is left on this node."""
+        ...
+
+    @property
+    def outcome(self) -> JobOutcome | None:
+        """The job's outcome; None: the controller has not reported its end."""
+        ...
+
+    def put(self, report: Report) -> None:
+        """Send a report to the controller. Must not block."""
+        ...
+
+    def start(self, launcher: Launcher) -> None:
+        """Deliver the controller's orders to the launcher from now on, and end it with the job."""
+        ...
+
+    def flush(self) -> None:
+        """Wait, with a bound, until the controller has the newest report, if the job continues."""
+        ...
+
+    def close(self) -> None:
+        """Deliver no more orders or reports."""
+        ...
+
+    def leave(self, last: Report | None) -> None:
+        """Report to a continuing job that this node is empty; ``last``: the last report."""
+        ...
+
+    def exit_code(self, stop_requested: StopReason | None) -> int:
+        """Print how the run ended, and return the exit code."""
+        ...
+
+
+log = logging.getLogger(__name__)
+
+VARIABLE: Final = "TORCHELASTIC_ERROR_FILE"
+
+
+def write_error_file(outcome: JobOutcome, environment: Mapping[str, str], unix_s: float) -> None:
+    """Write the first rank's error, or why the job ended, to the file that the launcher's environment names."""
+    path = environment.get(VARIABLE)
+    if not path or outcome.exit_code == 0:
+        return
+    error = outcome.error
+    message = outcome.reason if error is None else f"{error.type_name}: {error.message}"
+    trace = "" if error is None else error.traceback
+    told = {"py_callstack": trace, "timestamp": str(int(unix_s))}
+    body = {
+        "message": {"message": message, "errorCode": outcome.exit_code, "extraInfo": told},
+    }
+    try:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        write_output(Path(path), json.dumps(body).encode(), StorageError)
+    except (OSError, StorageError) as error_of_file:
+        log.warning("%s can't be written", VARIABLE, extra={"error": str(error_of_file)})
 
 
 @dataclass(frozen=True, slots=True)

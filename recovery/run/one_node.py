@@ -13,7 +13,7 @@ from rankmend.checkpoint_figures import CheckpointFigures
 from rankmend.clock import Clock, SystemClock, read_boot_id
 from rankmend.errors import RankmendError
 from rankmend.node import node_name
-from rankmend.unsaved import Unsaved
+from rankmend.rank_values import Unsaved
 from rankmend.version import RANKMEND_VERSION
 from recovery.api.job_socket import JobAnswer, JobAsk
 from recovery.api.wire import CheckpointView
@@ -36,7 +36,7 @@ from recovery.journal.records import Entry
 from recovery.journal.saved_budgets import SavedBudgets, decode_budgets
 from recovery.journal.store import Journal
 from recovery.launcher.early_stop import exit_on
-from recovery.launcher.membership.alone import alone
+from recovery.launcher.membership.node_membership import alone
 from recovery.launcher.ranks.command import program_of, takes_checkpoint
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder, default_root
 from recovery.ownership.claim import OwnerKind
@@ -48,7 +48,7 @@ from recovery.run.assembly import (
     say,
 )
 from recovery.run.in_process_link import InProcessLink
-from recovery.run.job_door import JobDoor
+from recovery.run.job_door import JobDoor, answer_person
 from recovery.run.node_launcher import (
     JobOnNode,
     NodeLauncher,
@@ -56,7 +56,6 @@ from recovery.run.node_launcher import (
     own_folder,
     prove_empty,
 )
-from recovery.run.one_node_desk import answer_person
 from recovery.run.options import (
     RunOptions,
     command_line,

@@ -1,4 +1,10 @@
-"""Turns the command line of `rankmend run` into the values that its parts need."""
+"""Turns the command line of `rankmend run` into the values that its parts need.
+
+Reads the limits of recovery from a TOML file: the tables [policy] and [hang].
+
+Their keys are the fields of `recovery.journal.limits.Policy` and `detectors.hang.live.HungLimits`, which
+contain the defaults with their reasons. An unknown key is an error.
+"""
 
 import errno
 import logging
@@ -16,11 +22,28 @@ from typing import Final
 from detectors.hang.live import HungLimits
 from detectors.replicas.layout import ParallelLayout, parse_parallel
 from rankmend.errors import ConfigError, LaunchError
+from rankmend.toml_file import TomlFile, convert_table, refuse_unknown, table_of
 from recovery.journal.job_key import default_title
 from recovery.journal.limits import Policy
 from recovery.launcher.ranks.rank_output import OutputPlan, parse_streams
 from recovery.messages.exchange import STOP_SIGNALS
-from recovery.run.limits_file import read_policy
+
+_BYTES_MAX: Final = 1024 * 1024
+
+
+def read_policy(path: Path | None) -> Policy:
+    """Return the limits in a file on top of the defaults; without a file, the defaults."""
+    if path is None:
+        return Policy()
+    file = TomlFile(path, _BYTES_MAX, "the configuration")
+    try:
+        refuse_unknown("the file", (), file.tables, ("policy", "hang"))
+        hung = convert_table(table_of(file.tables, "hang"), HungLimits, ("hang",))
+        table = table_of(file.tables, "policy")
+        return replace(convert_table(table, Policy, ("policy",), hidden=("hung",)), hung=hung)
+    except ConfigError as error:
+        raise file.named(error) from error
+
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +134,7 @@ class RunOptions:
     hang_stopped_s: float | None = None
     no_hang_detection: bool = False
     auto: bool = True
-    step_work: str | None = None  # recovery.launcher.ranks.stated_work
+    step_work: str | None = None  # recovery.launcher.ranks.launch_plan
     agent_socket: Path | None = None
     agent_url: str | None = None
     observe: bool = False

@@ -3,6 +3,11 @@
 A few threads read, so a BMC that hangs holds up no job and no other BMC for long. Only two answers `Off`
 over separate connections, with a pause between them, count as proof. Whatever else a BMC does (On,
 PoweringOff, an error, a redirect, an answer that is too long or too late) proves nothing, and is logged when it changes.
+
+Switches lost nodes off: what a service adds to `recovery.job.node_power` before a BMC is asked.
+
+The BMC must have answered `On` in the node's present silence, no other job may hear the node, and the
+cluster's rules and budget must allow it. For the deciding thread.
 """
 
 import logging
@@ -11,11 +16,12 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Protocol
 
 from rankmend.clock import Clock
 from rankmend.errors import RankmendError
 from rankmend.redfish_session import BmcFault
+from recovery.journal.cluster_records import PowerOffAsked
 from recovery.service.bmc_readings import NODES_MAX, BmcReadings, PowerOffStage
 from recovery.service.bmcs import BmcDirectory, NodeBmc, PowerState, fault_of, force_off, read_power
 from recovery.slurm.desk_lease import act_timeout_s
@@ -183,3 +189,32 @@ class BmcPower:
             )
         if is_news:
             log.info("BMC of a silent node", extra={"node": node, "power_state": outcome})
+
+
+class PowerDesk(Protocol):
+    """The cluster's rules (`recovery.cluster.cluster.ClusterController`)."""
+
+    def allow_power_off(self, asked: PowerOffAsked) -> bool: ...
+
+
+class ServicePowerSwitch:
+    def __init__(
+        self,
+        power: BmcPower,
+        desk: PowerDesk,
+        is_heard: Callable[[str], bool],
+        ask_heard: Callable[[str], bool],
+    ) -> None:
+        """``is_heard`` tells whether any job hears the node; ``ask_heard`` asks the same from another thread."""
+        self._power = power
+        self._desk = desk
+        self._is_heard = is_heard
+        self._ask_heard = ask_heard
+
+    def allow_off(self, asked: PowerOffAsked, /) -> bool:
+        if not self._power.is_on(asked.node) or self._is_heard(asked.node):
+            return False
+        return self._desk.allow_power_off(asked)
+
+    def switch_off(self, node: str, /) -> None:
+        self._power.switch_off(node, lambda: not self._ask_heard(node))

@@ -24,7 +24,7 @@ from recovery.console.sessions import (
 from recovery.console.site import FORM_BYTES_MAX
 from recovery.console.source import PageError, Viewer
 from recovery.service.access import BURST_S, Rate, names_loopback
-from recovery.service.body_reader import BodyReader
+from recovery.service.call import BodyReader
 from recovery.service.console_sessions import ConsoleSessions
 from recovery.service.error_answers import answer_error
 from recovery.service.identity_provider import (

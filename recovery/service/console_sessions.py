@@ -24,8 +24,7 @@ from recovery.console.sessions import (
     csrf_of,
     name_of,
 )
-from recovery.postgres.database import Database
-from recovery.postgres.database_errors import DatabaseAwayError
+from recovery.postgres.database import Database, DatabaseAwayError
 
 log = logging.getLogger(__name__)
 

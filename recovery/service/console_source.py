@@ -38,7 +38,7 @@ from recovery.service.permission import (
 )
 from recovery.service.roles import READERS, Role
 from recovery.service.web import Api
-from recovery.views.story_view import entries_of_incident
+from recovery.views.incident_view import entries_of_incident
 
 _INCIDENTS: Final = 200
 _JOURNALS_MAX: Final = (

@@ -19,7 +19,7 @@ from recovery.api.contact import check_url, is_loopback
 from recovery.cluster.cluster_limits_file import PolicyFile, read_policy_file
 from recovery.kubernetes.limits import KubernetesLimits
 from recovery.postgres.database_url import check_database_url
-from recovery.service.entrance import read_networks
+from recovery.service.guard import read_networks
 from recovery.service.roles import Role
 from recovery.service.tokens import Tokens, read_tokens
 from recovery.slurm.limits import SlurmLimits

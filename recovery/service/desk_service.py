@@ -1,16 +1,26 @@
-"""A desk as the service has it: its journal, the thread that works on it, and what jobs that leave nodes ask of it."""
+"""A desk as the service has it: its journal, the thread that works on it, and what jobs that leave nodes ask of it.
+
+Slurm as the service has it.
+"""
 
 import logging
+import os
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 from typing import Final
 
-from rankmend.errors import JournalError, RankmendError
+from rankmend.clock import Clock
+from rankmend.errors import ConfigError, JournalError, RankmendError
+from rankmend.own_folder import make_private
 from recovery.cluster.gate import PlanRequest
 from recovery.journal.open_journal import OpenJournal
-from recovery.postgres.database_errors import CommitUnknownError, LeaseLostError
-from recovery.slurm.desk import RequestDesk
+from recovery.postgres.database import CommitUnknownError, LeaseLostError
+from recovery.slurm.client import SlurmClient
+from recovery.slurm.commands import SlurmCommands
+from recovery.slurm.desk import RequestDesk, SlurmDesk
 from recovery.slurm.desk_lease import DeskLease, OwnDesk
+from recovery.slurm.limits import SlurmLimits
 from recovery.slurm.requests import SchedulerAction, SchedulerRequest
 
 log = logging.getLogger(__name__)
@@ -96,3 +106,37 @@ class DeskService:
         except RankmendError as error:
             manager = self.desk.limits.manager
             log.warning("cannot ask %s for a drain", manager, extra={"error": str(error)})
+
+
+class SlurmService(DeskService):
+    def __init__(
+        self,
+        state: Path,
+        journal: OpenJournal,
+        limits: SlurmLimits,
+        clock: Clock,
+        may_act: Callable[[SchedulerRequest], str],
+        is_gone: Callable[[str, str], bool],
+        observes: Callable[[SchedulerRequest], str | None] = lambda _request: None,
+        of_interest: Callable[[], Sequence[str]] = lambda: (),
+        lease: DeskLease | None = None,
+    ) -> None:
+        """``journal`` is closed at the end; ``state``: the folder for scripts; ``lease``: None where no other controller may act."""
+        folder = state / "slurm"
+        make_private(folder, ConfigError)
+        run = SlurmCommands(
+            limits.timeout_s, os.environ, limits.folder, (lease or OwnDesk()).left_s
+        )
+        desk = SlurmDesk(
+            journal,
+            SlurmClient(run),
+            limits,
+            clock,
+            folder / "scripts",
+            may_act=may_act,
+            is_gone=is_gone,
+            observes=observes,
+            of_interest=of_interest,
+            left_s=(lease or OwnDesk()).left_s,
+        )
+        super().__init__(journal, desk, lease)

@@ -2,15 +2,23 @@
 
 An agent serves under its node's name, unless `[discovery]` says another address. Labels come from the
 configuration alone, so that a node's series stay the same series whichever job it runs.
+
+Reads which switches, racks and supplies the nodes of the fleet hang on, and what they are made of.
 """
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import translate
 from functools import lru_cache
+from pathlib import Path
 from typing import Final
 
+from detectors.formats.slurm_topology import parse_parts
+from detectors.network_topology import BYTES_MAX
+from detectors.parts.fleet_parts import NO_PARTS, FleetParts, SharedKind
+from rankmend.errors import ConfigError, SourceError
+from rankmend.files import read_capped
 from rankmend.listening import parse_listen
 from recovery.api import wire
 from recovery.service.controller_config import NODE_MARK, Discovery
@@ -111,3 +119,24 @@ def _read(values: Mapping[str, str]) -> _NameTable:
         if not _WILD.isdisjoint(name)
     )
     return _NameTable(values, patterns)
+
+
+def read_fleet_parts(told: Discovery) -> FleetParts:
+    """Return what nodes share by the topology file, with the racks of the configuration where it names none.
+
+    Raises ConfigError that names the file.
+    """
+    found = NO_PARTS
+    if told.topology_file is not None:
+        path = Path(told.topology_file)
+        body = read_capped(path, BYTES_MAX, ConfigError, name=f"[discovery] topology_file {path}")
+        try:
+            found = parse_parts(body)
+        except SourceError as error:
+            raise ConfigError(f"[discovery] topology_file {path}: {error}") from error
+    return replace(found, rack_of=rack_finder(told))
+
+
+def rack_names(parts: FleetParts) -> Callable[[str], str | None] | None:
+    """Return the function that names a node's rack; None where no racks are known."""
+    return (lambda node: parts.name_of(node, SharedKind.RACK)) if parts.has_racks else None

@@ -3,11 +3,11 @@
 from recovery.api import wire
 from recovery.cluster.cluster import ClusterController
 from recovery.cluster.plan_verdict import judge
-from recovery.job.barred_spares import FleetState, bar_spares, gone_nodes
 from recovery.job.planner import Scene
+from recovery.job.spare_choice import FleetState, bar_spares, gone_nodes
 from recovery.job.spelling import say_unknown
-from recovery.journal.leaving import LeaveCause, LeaveReason
 from recovery.journal.ledger import Ledger
+from recovery.journal.node_records import LeaveCause, LeaveReason
 from recovery.service.roles import UnknownNodeError
 from recovery.service.served_job import Job, NotTakenUpError
 from recovery.views.plan_view import foresee

@@ -10,10 +10,9 @@ from typing import Any, Final, Generic, TypeVar
 from rankmend.errors import ConfigError, JournalError, MessageError, RankmendError
 from recovery.api import wire
 from recovery.cluster.incoming_alerts import AlertsError
-from recovery.postgres.database_errors import CommitUnknownError, LeaseLostError
+from recovery.postgres.database import CommitUnknownError, LeaseLostError
 from recovery.postgres.leases import HeldByOtherError
-from recovery.service.body_reader import EncodedError, LargeError
-from recovery.service.call import BadError
+from recovery.service.call import BadError, EncodedError, LargeError
 from recovery.service.request_errors import (
     CallConflictError,
     EndedError,

@@ -15,8 +15,7 @@ from typing import Final
 from rankmend.errors import JournalError
 from recovery.postgres.database import Database
 from recovery.postgres.leases import JournalLease, Leases
-from recovery.postgres.postgres_journal import ReadJournal, read_journals
-from recovery.postgres.postgres_records import written
+from recovery.postgres.postgres_journal import ReadJournal, read_journals, written
 from recovery.service.job_store import FoundJobs
 
 log = logging.getLogger(__name__)

@@ -19,8 +19,7 @@ from rankmend.files import replace_file
 from recovery.journal.journal_rows import JournalRow
 from recovery.journal.store import read_sound_rows
 from recovery.journal.stored_journal import JournalFile
-from recovery.postgres.database import Database
-from recovery.postgres.database_errors import CommitUnknownError, LeaseLostError
+from recovery.postgres.database import CommitUnknownError, Database, LeaseLostError
 from recovery.postgres.database_url import read_database_url
 from recovery.postgres.leases import JournalLease, Leases
 from recovery.postgres.migration import check_schema

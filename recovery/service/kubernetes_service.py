@@ -1,35 +1,207 @@
-"""Kubernetes as the service has it."""
+"""Kubernetes as the service has it.
+
+What other tools say of a node in Kubernetes, as alerts: one table of conditions and taints.
+
+Sources: Node Problem Detector, config/ (kernel-monitor, docker-monitor, systemd-monitor-counter, health-checker-*); NVSentinel,
+docs/INTEGRATIONS.md (conditions of its monitors, and the taints that its guide names; sites choose their own, so the table is for exact keys only).
+The taint `nvidia.com/gpu` of GPU pools says that there are GPUs, and is no fault. A condition of the kubelet itself (Ready,
+MemoryPressure ...) is none either: rankmend hears the ranks.
+
+Reads the nodes of our jobs in Kubernetes: their states for people, and, if asked, what other tools say of them as alerts (`recovery.service.kubernetes_service`).
+"""
 
 import logging
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from enum import Enum
+from typing import Any, Final
 
+from detectors.finding import Action, Severity
 from rankmend.clock import Clock
 from rankmend.errors import RankmendError
 from rankmend.kubernetes_api import connect
 from rankmend.packages import Extra, require
+from rankmend.printable import printable
 from recovery.cluster.incoming_alerts import IncomingAlert
 from recovery.journal.open_journal import OpenJournal
 from recovery.journal.slurm_records import PodProved
 from recovery.kubernetes.client import KubernetesClient
 from recovery.kubernetes.limits import KubernetesLimits
-from recovery.kubernetes.node_states import SeenNode
+from recovery.kubernetes.node_states import SeenNode, read_state
 from recovery.kubernetes.pod_work import PodWork
 from recovery.service.desk_service import STOP_S_MAX, DeskService
-from recovery.service.kubernetes_signals import KubernetesSignals
 from recovery.slurm.desk import RequestDesk
 from recovery.slurm.desk_lease import DeskLease, OwnDesk
 from recovery.slurm.requests import SchedulerRequest
+
+_TEXT_MAX: Final = 300
+
+
+class SignalKind(Enum):
+    CONDITION = "condition"  # of the node, with status True
+    TAINT = "taint"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSignal:
+    kind: SignalKind
+    name: str  # type of the condition, or key of the taint
+    source: str
+    severity: Severity
+    action: Action
+    says: str
+
+
+def _npd(name: str, severity: Severity, action: Action, says: str) -> NodeSignal:
+    return NodeSignal(SignalKind.CONDITION, name, "Node Problem Detector", severity, action, says)
+
+
+def _nvs(name: str, action: Action, says: str) -> NodeSignal:
+    """NVSentinel sets a condition only for what it calls fatal."""
+    return NodeSignal(SignalKind.CONDITION, name, "NVSentinel", Severity.CRITICAL, action, says)
+
+
+def _taint(name: str, action: Action, says: str) -> NodeSignal:
+    return NodeSignal(SignalKind.TAINT, name, "NVSentinel", Severity.CRITICAL, action, says)
+
+
+SIGNALS: Final = (
+    _npd("KernelDeadlock", Severity.CRITICAL, Action.REBOOT, "the kernel hangs"),
+    _npd("ReadonlyFilesystem", Severity.CRITICAL, Action.DRAIN, "a file system is read-only"),
+    _npd("FrequentUnregisterNetDevice", Severity.WARNING, Action.WATCH, "a network device does not go away"),
+    _npd("CorruptDockerOverlay2", Severity.WARNING, Action.WATCH, "the container runtime's storage is corrupt"),
+    _npd("FrequentKubeletRestart", Severity.WARNING, Action.WATCH, "the kubelet restarts often"),
+    _npd("FrequentContainerdRestart", Severity.WARNING, Action.WATCH, "containerd restarts often"),
+    _npd("FrequentDockerRestart", Severity.WARNING, Action.WATCH, "Docker restarts often"),
+    _npd("KubeletUnhealthy", Severity.WARNING, Action.WATCH, "the kubelet is not well"),
+    _npd("ContainerRuntimeUnhealthy", Severity.WARNING, Action.WATCH, "the container runtime is not well"),
+    _nvs("GpuMemWatch", Action.DRAIN, "a GPU's memory fails"),
+    _nvs("GpuNvlinkWatch", Action.DRAIN, "an NVLink fails"),
+    _nvs("GpuPcieWatch", Action.DRAIN, "a GPU's PCIe link fails"),
+    _nvs("GpuSmWatch", Action.DRAIN, "a GPU's multiprocessor fails"),
+    _nvs("GpuInforomWatch", Action.DRAIN, "a GPU's inforom is corrupt"),
+    _nvs("GpuPowerWatch", Action.DRAIN, "a GPU's power fails"),
+    _nvs("GpuThermalWatch", Action.DRAIN, "a GPU is too hot"),
+    _nvs("GpuMcuWatch", Action.DRAIN, "a GPU's microcontroller fails"),
+    _nvs("GpuPmuWatch", Action.DRAIN, "a GPU's power management unit fails"),
+    _nvs("GpuDriverWatch", Action.REBOOT, "the GPU driver fails"),
+    _nvs("SysLogsXIDError", Action.RESET_GPU, "the kernel log has a fatal XID"),
+    _nvs("SysLogsSXIDError", Action.DRAIN, "the kernel log has a fatal SXID of an NVSwitch"),
+    _nvs("SysLogsGPUFallenOff", Action.REBOOT, "a GPU has fallen off the bus"),
+    _nvs("NVSwitchFatalError", Action.DRAIN, "an NVSwitch fails"),
+    _nvs("NVSwitchDown", Action.DRAIN, "an NVSwitch is away"),
+    _taint("AggregatedNodeHealth", Action.DRAIN, "the node was quarantined"),
+    _taint("nvidia.com/gpu-xid-error", Action.DRAIN, "the node was quarantined for an XID"),
+    _taint("nvidia.com/syslog-xid-error", Action.DRAIN, "the node was quarantined for an XID"),
+    _taint("nvidia.com/gpu-nvlink-error", Action.DRAIN, "the node was quarantined for an NVLink"),
+    _taint("nvidia.com/gpu-error", Action.DRAIN, "the node was quarantined for a GPU"),
+)  # fmt: skip
+_BY_NAME: Final = {(one.kind, one.name): one for one in SIGNALS}
+
+
+def read_signals(told: Mapping[str, Any]) -> Iterator[tuple[NodeSignal, str]]:
+    """Yield what a node's object says that the table has, each with the tool's own words."""
+    for one in (told.get("status") or {}).get("conditions") or ():
+        signal = _BY_NAME.get((SignalKind.CONDITION, str(one.get("type"))))
+        if signal is not None and one.get("status") == "True":
+            yield signal, str(one.get("message") or one.get("reason") or "")
+    seen = set()
+    for one in (told.get("spec") or {}).get("taints") or ():
+        signal = _BY_NAME.get((SignalKind.TAINT, str(one.get("key"))))
+        if signal is not None and signal not in seen:  # once, whatever its effects
+            seen.add(signal)
+            yield signal, str(one.get("value") or "")
+
+
+def alert_of(node: str, signal: NodeSignal, text: str, *, is_firing: bool) -> IncomingAlert:
+    """Return the alert that stands for a signal; ``text``: the tool's own words."""
+    told = f": {printable(text)[:_TEXT_MAX]}" if text else ""
+    labels = {
+        "alertname": "RankmendNodeSignal",
+        "node": node,
+        "device": signal.name,
+        "severity": signal.severity.value,
+        "action": signal.action.value,
+    }
+    summary = f"{signal.source} says that {signal.says} ({signal.name}{told})"
+    return IncomingAlert(labels, {"summary": summary}, None, is_firing)
+
+
+log = logging.getLogger(__name__)
+
+LOOK_S: Final = 10.0
+NODES_MAX: Final = 20_000
+SIGNALS_STOP_S_MAX: Final = 5.0
+SHARE_MAX: Final = 0.25  # of the time that reading may take: of thousands of nodes it takes seconds
+
+
+class KubernetesSignals:
+    def __init__(
+        self,
+        read: Callable[[Sequence[str]], Mapping[str, Mapping[str, Any]]],
+        nodes: Callable[[], Sequence[str]],
+        take: Callable[[Sequence[IncomingAlert]], object] | None,
+        clock: Clock,
+        look_s: float = LOOK_S,
+    ) -> None:
+        """``read`` returns nodes' objects by name; ``nodes`` names those of our jobs; ``take`` has the alerts judged, None: nobody has them."""
+        self._read = read
+        self._nodes = nodes
+        self._take = take
+        self._clock = clock
+        self.states: Mapping[str, SeenNode] = {}  # replaced as a whole
+        self._look_s = look_s
+        self._firing: dict[tuple[str, NodeSignal], str] = {}
+        self._should_stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="kubernetes-signals", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._should_stop.set()
+        if self._thread.ident is not None:
+            self._thread.join(SIGNALS_STOP_S_MAX)
+
+    def _run(self) -> None:
+        wait_s = self._look_s
+        while not self._should_stop.wait(wait_s):
+            begun_s = time.monotonic()
+            try:
+                self.look()
+            except RankmendError as error:  # Kubernetes is away: nothing is concluded from that
+                log.warning("cannot read nodes in Kubernetes", extra={"error": str(error)})
+            except Exception:
+                log.exception("cannot read nodes in Kubernetes")
+            wait_s = max(self._look_s, (time.monotonic() - begun_s) / SHARE_MAX)
+
+    def look(self) -> None:
+        """Read the nodes once, keep their states, and tell of what fires and of what has ended."""
+        found = self._read(sorted(self._nodes())[:NODES_MAX])
+        unix_s = self._clock.unix_s()
+        self.states = {name: read_state(told, unix_s) for name, told in found.items()}
+        if self._take is None:
+            return
+        firing: dict[tuple[str, NodeSignal], str] = {}
+        for name, told in found.items():
+            firing.update({(name, signal): text for signal, text in read_signals(told)})
+        ended = self._firing.keys() - firing.keys()
+        alerts = [
+            *(alert_of(node, one, text, is_firing=True) for (node, one), text in firing.items()),
+            *(alert_of(node, one, "", is_firing=False) for node, one in ended),
+        ]
+        if alerts:
+            self._take(alerts)
+        self._firing = firing
+
 
 # An API server that has just started may deny what it grants once it has read the roles.
 DENIED_S: Final = 20.0
 CLAIMS_MAX: Final = 4_000  # launchers that join at once, and wait for their pods' review
 CLAIMS_OF_SUBJECT_MAX: Final = CLAIMS_MAX // 2
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,25 +12,23 @@ from recovery.api.wire import CheckpointView
 from recovery.goodput.time_window import catch_up
 from recovery.journal.accounting import Account, RecoveryPhase, Tier, account_all
 from recovery.journal.attempt_records import AttemptVerified
+from recovery.journal.cluster_narrator import end_of_probe
 from recovery.journal.incident_machine import Phase
 from recovery.journal.incident_records import IncidentEvent, IncidentOpened
 from recovery.journal.ledger import Ledger
-from recovery.journal.probe_narrator import end_of_probe
+from recovery.journal.observation_records import SlowFound
 from recovery.journal.records import Entry
-from recovery.journal.slow_rank_records import SlowFound
 from recovery.kubernetes.limits import KubernetesLimits
 from recovery.service.agent_readings import AgentReadings
 from recovery.service.bmc_readings import BmcReadings
 from recovery.service.desk_gauges import DeskGauges
-from recovery.service.name_gauges import NameGauges
+from recovery.service.gauges import NameGauges, SnapshotGauges, WatchedGauges
 from recovery.service.pager import Pager
 from recovery.service.served_job import Job
 from recovery.service.site_gauges import SiteGauges
-from recovery.service.snapshot_gauges import SnapshotGauges
 from recovery.service.time_accounts import TimeAccounts
 from recovery.service.time_gauges import TimeGauges
 from recovery.service.tokens import Tokens
-from recovery.service.watched_gauges import WatchedGauges
 from recovery.slurm.limits import SlurmLimits
 
 # MTTR is aimed at seconds; requeues and reloads of large models take up to an hour.

@@ -3,6 +3,10 @@
 `recovery.people` says what belongs together and in which words, `recovery.cluster.notices` where a person is needed; how it
 is sent, `rankmend.alerting`, as the agent does. Once a second the deciding thread is asked, and a change goes out at once. The
 causes are in the cluster's journal: a controller that starts anew tells of the same ones, and closes those that are over.
+
+Reads a file of coolant units or power feeds once in a while, for the messages to people.
+
+A thread of its own: a file on a storage that hangs makes nothing else wait. Then what it told last grows old, and people are told.
 """
 
 import logging
@@ -12,8 +16,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from detectors.finding import Severity
 from detectors.formats.cooling_file import COOLING_FILE
@@ -26,7 +31,8 @@ from detectors.parts.symptoms import SharedSymptom, symptom_of
 from detectors.wording import counted
 from rankmend.alerting import Alert, AlertmanagerTarget, make_post, target_url
 from rankmend.clock import Clock
-from rankmend.errors import JournalError, RankmendError
+from rankmend.errors import JournalError, RankmendError, SourceError
+from rankmend.files import read_capped
 from recovery.cluster.broken_parts import find_broken_parts
 from recovery.cluster.notices import (
     NOTICES_MAX,
@@ -42,21 +48,85 @@ from recovery.people.alerts import Links, alerts_of, ended_alerts_of, marks_of
 from recovery.people.causes import CauseChanges, SharedBy, follow
 from recovery.people.daily_record import daily_record
 from recovery.people.site_troubles import SiteFile, readings_troubles, unit_troubles
-from recovery.people.trouble import (
-    NodeAlert,
-    PresentTrouble,
-    find_troubles,
-)
+from recovery.people.trouble import NodeAlert, PresentTrouble, find_troubles
 from recovery.service.controller_config import Config, Discovery, console_base, runbooks_base
-from recovery.service.readings_watch import ReadingsWatch
 from recovery.service.served_job import Job
 from recovery.service.worker import Worker
+
+READ_S: Final = 15.0
+SILENT_S: Final = 60.0  # storage that gives no answer for so long tells nothing
+BYTES_MAX: Final = 16 << 20
+
+log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+
+class ReadingsWatch(Generic[_T]):
+    def __init__(
+        self,
+        what: str,
+        told: Callable[[], str | None],
+        parse: Callable[[bytes], tuple[_T, ...]],
+        clock: Clock,
+    ) -> None:
+        """``what`` the file is of, in the plural; ``told``: the file in force, None: there is none."""
+        self._what = what
+        self._told = told
+        self._parse = parse
+        self._clock = clock
+        self._should_stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=what, daemon=True)
+        self._newest: SiteFile[_T] = SiteFile()  # replaced as a whole
+        self._begun: tuple[str, float] | None = None  # the file that is being read, and since when
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._should_stop.set()
+
+    def newest(self) -> SiteFile[_T]:
+        """Return what the file told last. For any thread."""
+        newest, begun = self._newest, self._begun
+        if begun is None or self._clock.now_s() - begun[1] <= SILENT_S:
+            return newest
+        path = begun[0]
+        kept = newest.readings if newest.path == path else ()
+        return SiteFile(path, kept, f"{path} gives no answer")
+
+    def read(self) -> None:
+        """Read the file; one that can't be read leaves nothing known, and is logged once."""
+        path, before = self._told(), self._newest
+        if path is None:
+            self._newest = SiteFile()
+            return
+        self._begun = (path, self._clock.now_s())
+        try:
+            body = read_capped(Path(path), BYTES_MAX, SourceError)
+            self._newest = SiteFile(path, self._parse(body))
+        except SourceError as error:
+            text = str(error)
+            problem = text if path in text else f"{path}: {text}"
+            self._newest = SiteFile(path, problem=problem)
+            if not before.problem:
+                log.warning(
+                    "cannot read the site's file",
+                    extra={"of": self._what, "file": path, "error": text},
+                )
+        finally:
+            self._begun = None
+
+    def _run(self) -> None:
+        while True:
+            self.read()
+            if self._should_stop.wait(READ_S):
+                return
+
 
 LOOK_S: Final = 1.0  # people need no less; 500 jobs cost the deciding thread a millisecond
 ANSWER_S_MAX: Final = 15.0  # for the deciding thread to answer
 STOP_S_MAX: Final = 2.0
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,22 +23,26 @@ import msgspec
 from rankmend.clock import Clock, read_boot_id
 from rankmend.errors import ConfigError, JournalError, RankmendError
 from rankmend.files import read_if_there, replace_file
-from rankmend.foreign_links import make_private
+from rankmend.own_folder import make_private
 from rankmend.packages import Extra, require
 from recovery.api.wire import Join
 from recovery.journal.journal_reader import JournalReader
 from recovery.journal.records import Entry, NewerRecordError
 from recovery.journal.stored_journal import StoredJournal, Written
-from recovery.postgres.append_group import AppendGroup
-from recovery.postgres.database import Database, Row
-from recovery.postgres.database_errors import CommitUnknownError, StatementRefusedError
+from recovery.postgres.database import CommitUnknownError, Database, Row, StatementRefusedError
 from recovery.postgres.database_url import read_database_url
 from recovery.postgres.desk_journal import DeskJournal
 from recovery.postgres.group_commit import GroupCommit
 from recovery.postgres.leases import HeldByOtherError, JournalLease, Leases
 from recovery.postgres.migration import check_schema
-from recovery.postgres.postgres_journal import HoldBack, PostgresJournal, read_entries
-from recovery.postgres.postgres_records import reading, written
+from recovery.postgres.postgres_journal import (
+    AppendGroup,
+    HoldBack,
+    PostgresJournal,
+    read_entries,
+    reading,
+    written,
+)
 from recovery.postgres.spread import choose_controller, choose_leaving
 from recovery.service.console_sessions import PostgresSessions
 from recovery.service.controller_config import Config, controller_base, fingerprint_of

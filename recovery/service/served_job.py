@@ -22,12 +22,12 @@ from recovery.api.wire import POLICY_OVERRIDES, Join
 from recovery.cluster.gate import Gate, Pool
 from recovery.job.attempts import AttemptFence, Checkpoints
 from recovery.job.controller import TICK_BUSY_S, TICK_S, Controller
-from recovery.job.job_memory import BudgetStore
 from recovery.job.node_power import PowerReader, PowerSwitch
 from recovery.job.nodes import Orders
 from recovery.job.rank_picture import RankPicture
 from recovery.job.report_news import brings_only_progress
 from recovery.job.settings import JobSettings
+from recovery.job.situation import BudgetStore
 from recovery.journal.job_records import ClaimTaken, JobOutcome, PersonActed
 from recovery.journal.launcher_lines import LauncherLines
 from recovery.journal.ledger import Ledger, Wish
@@ -40,7 +40,7 @@ from recovery.messages.copying import CopyRequest
 from recovery.messages.exchange import RankStart, Report
 from recovery.messages.outside import NodeEvidence, PersonCommand
 from recovery.messages.probing import ProbeRequest
-from recovery.postgres.database_errors import CommitUnknownError, LeaseLostError
+from recovery.postgres.database import CommitUnknownError, LeaseLostError
 from recovery.postgres.leases import HeldByOtherError
 from recovery.service.job_store import JobHold, StoredJob
 from recovery.service.retained import ROW_BYTES

@@ -39,19 +39,17 @@ from recovery.service.agent_readings import AgentReadings
 from recovery.service.audit import Audit
 from recovery.service.authority import expires_unix_s, refuse_out_of_date
 from recovery.service.backend import ANSWER_S_MAX, Backend
-from recovery.service.bmc_check import BmcCheck
-from recovery.service.bmc_power import BmcPower
+from recovery.service.bmc_power import BmcPower, ServicePowerSwitch
+from recovery.service.bmc_readings import BmcCheck
 from recovery.service.bmcs import BmcDirectory
 from recovery.service.console_door import ServiceDoor
 from recovery.service.console_sessions import ConsoleSessions
 from recovery.service.console_source import ServiceSource
 from recovery.service.controller_config import Config, controller_base, make_context
-from recovery.service.desk_service import DeskService
-from recovery.service.discovery import listed_nodes
-from recovery.service.entrance import Entrance
+from recovery.service.desk_service import DeskService, SlurmService
+from recovery.service.discovery import listed_nodes, rack_names, read_fleet_parts
 from recovery.service.fleet.peers import OtherControllers
-from recovery.service.fleet_places import rack_names, read_fleet_parts
-from recovery.service.guard import IDLE_S_MAX, ConnectionRoom
+from recovery.service.guard import IDLE_S_MAX, ConnectionRoom, Entrance
 from recovery.service.identity_provider import open_provider
 from recovery.service.job_registry import JobRegistry
 from recovery.service.job_store import KUBERNETES, SLURM, JobStore
@@ -63,17 +61,14 @@ from recovery.service.measures import Measures
 from recovery.service.newest_orders import NewestOrders
 from recovery.service.openapi import describe
 from recovery.service.pager import Pager
-from recovery.service.past_sizes import PastSizes
 from recovery.service.postgres_jobs import PostgresJobs
-from recovery.service.power_switch import ServicePowerSwitch
 from recovery.service.reconcile import AlertReader
 from recovery.service.routes import BY_NAME, ROUTES
 from recovery.service.served_job import CoreMaker, Parts, make_core
 from recovery.service.shared_words import SharedWords
 from recovery.service.short_jobs import ShortJobs
-from recovery.service.slurm_service import SlurmService
 from recovery.service.stored_jobs import StateFolder
-from recovery.service.time_accounts import TimeAccounts
+from recovery.service.time_accounts import PastSizes, TimeAccounts
 from recovery.service.tokens import Tokens
 from recovery.service.watched_accounts import WatchedAccounts
 from recovery.service.web import Api

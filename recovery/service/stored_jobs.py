@@ -26,7 +26,7 @@ import msgspec
 from rankmend.clock import Clock, read_boot_id
 from rankmend.errors import ConfigError, JobHeldError, JournalError, LaunchError
 from rankmend.files import read_capped, read_if_there, replace_file
-from rankmend.foreign_links import make_private, refuse_foreign_link
+from rankmend.own_folder import make_private, refuse_foreign_link
 from recovery.api.wire import Join
 from recovery.journal.committer import CommitThreads
 from recovery.journal.job_folder import JobFolder, open_job, read_json

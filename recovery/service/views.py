@@ -11,7 +11,7 @@ import msgspec
 
 from detectors.finding import Severity
 from detectors.parts.fleet_parts import SharedKind
-from detectors.parts.network_blame import explain_network
+from detectors.parts.shared_blame import explain_network
 from rankmend.errors import RankmendError
 from recovery.api import nccl_shares, wire
 from recovery.cluster.cluster import ClusterController

@@ -24,6 +24,7 @@ from recovery.cluster.incoming_alerts import AlertTarget, target_of
 from recovery.postgres.leases import HeldByOtherError
 from recovery.service.access import (
     BURST_S,
+    SUBJECT_HEADER,
     Doorman,
     Rate,
     certificate_ends_unix_s,
@@ -32,21 +33,33 @@ from recovery.service.access import (
 )
 from recovery.service.audit import Audit
 from recovery.service.backend import READS_OF_SUBJECT_MAX, Backend
-from recovery.service.body_reader import BodyReader, LargeError
-from recovery.service.call import Accepts, BadError, Call, read_parts, read_query
+from recovery.service.call import (
+    Accepts,
+    BadError,
+    BodyReader,
+    Call,
+    LargeError,
+    read_parts,
+    read_query,
+)
 from recovery.service.controller_config import Limits
 from recovery.service.error_answers import AnsweredError, ErrorAnswer, answer_error
+from recovery.service.fast_path import (
+    Handler,
+    PlainAnswer,
+    PlainAnswers,
+    Serve,
+    make_straight,
+    takes_plain,
+)
 from recovery.service.fleet.answers import answering_peer, show_without_owner
 from recovery.service.guard import guard_of
 from recovery.service.handlers.alerts import AlertMessage
-from recovery.service.peer_header import SUBJECT_HEADER
 from recovery.service.permission import Asked, World, demand, permit, touch_of
-from recovery.service.plain_answer import PlainAnswer, PlainAnswers, takes_plain
 from recovery.service.request_errors import EndedError, FullError, PeerSilentError
 from recovery.service.roles import DeniedError, Subject, TooManyError, UnknownError
 from recovery.service.route import SMALL_BYTES, Answerer, GivesPage, RequestKind, Route, TextPage
 from recovery.service.routes import BY_NAME, ROUTES
-from recovery.service.straight_way import Handler, Serve, make_straight
 
 # per address: enough for a fleet with an old token, too few to guess one
 _FAILED_LOGINS: Final = Rate(1.0, 100.0)

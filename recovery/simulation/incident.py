@@ -12,8 +12,7 @@ from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVe
 from recovery.cluster.gate import Judgement, PlanRequest
 from recovery.job.alert_intake import fatal
 from recovery.job.membership import Word, judge_gone, size_for
-from recovery.job.node_charges import ChargedJob, charges_of
-from recovery.job.nodes_to_leave import Reasons, find_nodes_to_leave
+from recovery.job.node_charges import ChargedJob, Reasons, charges_of, find_nodes_to_leave
 from recovery.job.planner import Scene, is_worth_moving, refuse_choice
 from recovery.job.restore_choice import choose_checkpoint
 from recovery.journal.attempt_records import (
@@ -35,10 +34,9 @@ from recovery.journal.incident_records import (
     TryFailed,
 )
 from recovery.journal.job_records import BudgetsReset, JobEnded, LauncherStarted
-from recovery.journal.leaving import LOST, LeaveCause, LeaveReason
 from recovery.journal.ledger import Ledger, OpenIncident
 from recovery.journal.limits import PlanStep
-from recovery.journal.node_records import EvidenceTaken, NodeLeft
+from recovery.journal.node_records import LOST, EvidenceTaken, LeaveCause, LeaveReason, NodeLeft
 from recovery.messages.exchange import SnapshotPoint
 from recovery.messages.outside import trains
 from recovery.simulation.faults import NodeFault

@@ -1,4 +1,7 @@
-"""What an operator plans: spares, the interval of saves, and what an improvement is worth."""
+"""What an operator plans: spares, the interval of saves, and what an improvement is worth.
+
+All that one `rankmend simulate` was asked for.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -7,7 +10,7 @@ from typing import Final
 
 from rankmend.errors import ConfigError
 from recovery.journal.checkpoint_cost import Costs, best_interval_s
-from recovery.simulation.assumptions import Assumptions
+from recovery.simulation.assumptions import Assumptions, Setup
 from recovery.simulation.campaign import Campaign, Progress, Spread, spread
 from recovery.simulation.outcome import RunOutcome
 
@@ -149,3 +152,15 @@ def worth_of(what: str, base: Sequence[RunOutcome], better: Sequence[RunOutcome]
         for before, after in zip(base, better, strict=True)
     ]
     return Worth(what, spread(one.ettr_ratio for one in better), spread(saved))
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    setup: Setup
+    assumptions: Assumptions
+    source: str  # of the faults, in words
+    seeds: tuple[int, ...]
+    outcomes: tuple[RunOutcome, ...]
+    intervals: tuple[BestInterval, ...] = ()
+    worth: tuple[Worth, ...] = ()
+    availability_ratio: float | None = None  # for which the spares were found

@@ -27,7 +27,7 @@ from recovery.journal.slurm_records import (
     SlurmReturnAllowed,
     SlurmVouched,
 )
-from recovery.postgres.database_errors import LeaseLostError
+from recovery.postgres.database import LeaseLostError
 from recovery.slurm.bench import LOOK_S, SETTLE_S, Bench, Memory, SlurmJournal, fields_of
 from recovery.slurm.client import SlurmClient
 from recovery.slurm.job_work import JobWork

@@ -15,11 +15,10 @@ from recovery.journal.slurm_records import (
     SlurmSubmitted,
 )
 from recovery.slurm.answers import JobInSlurm
-from recovery.slurm.bench import Bench, Memory, fields_of, text_of
+from recovery.slurm.bench import Bench, Memory, fields_of, output_mark, text_of
 from recovery.slurm.bounds import refuse_foreign_job, refuse_requeue, refuse_shared_job
 from recovery.slurm.client import SlurmClient
 from recovery.slurm.commands import SlurmAwayError, SlurmError
-from recovery.slurm.job_memory import output_mark
 from recovery.slurm.ledger import Work
 from recovery.slurm.limits import SlurmLimits
 from recovery.slurm.marks import comment_of, mark_of

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from rankmend.unsaved import Unsaved
+from rankmend.rank_values import Unsaved
 from recovery.api import wire
 from recovery.journal.checkpoint_cost import (
     FORMULA,
@@ -12,9 +12,8 @@ from recovery.journal.checkpoint_cost import (
     cost_of,
     failure_interval_s,
 )
-from recovery.journal.ledger import Ledger
+from recovery.journal.ledger import Ledger, SaveHistory
 from recovery.journal.narrator import describe_unsaved
-from recovery.journal.save_history import SaveHistory
 
 SAVES_MIN: Final = 2  # measured ones: the first save of a process is often slower
 _STALL_UNKNOWN: Final = (

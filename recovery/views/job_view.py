@@ -1,15 +1,41 @@
-"""How a job stands by its journal, as the API and the commands show it. Pure."""
+"""How a job stands by its journal, as the API and the commands show it. Pure.
+
+Where a job's ranks stand, as the API and the console show it.
+"""
 
 from collections.abc import Mapping
 
 from recovery.api import wire
 from recovery.api.parallel_sizes import to_wire
+from recovery.job.rank_picture import RankPicture
+from recovery.journal.cluster_narrator import describe_now
 from recovery.journal.incident_machine import Phase
 from recovery.journal.ledger import Ledger, OpenIncident, Wish, stands_paused
 from recovery.journal.limits import Policy, patience_left, restarts_left
-from recovery.journal.probe_narrator import describe_now
 from recovery.views.checkpoint_view import view_checkpoint, view_unsaved
 from recovery.views.state_words import standing_of
+
+
+def view_ranks(job_id: str, picture: RankPicture | None) -> wire.RankMap:
+    """Return the ranks of a picture; None: nothing runs."""
+    if picture is None:
+        return wire.RankMap(job_id, 0, None, [], [], [], [], [], [], [])
+    places: dict[str, int] = {}
+    nodes = [places.setdefault(node, len(places)) for node in picture.nodes]
+    return wire.RankMap(
+        job_id,
+        picture.attempt,
+        picture.step_s,
+        list(places),
+        list(picture.ranks),
+        nodes,
+        list(picture.steps),
+        # Neither round() nor Enum.value: of 16,000 ranks the three columns take 4 ms instead of 9.
+        [None if age_s is None else (10.0 * age_s + 0.5) // 1.0 / 10.0 for age_s in picture.ages_s],
+        [state._value_ for state in picture.states],
+        [None if one is None else (1000.0 * one + 0.5) // 1.0 / 1000.0 for one in picture.factors],
+        list(picture.losses),
+    )
 
 
 def view_ledger(

@@ -16,8 +16,7 @@ from recovery.journal.checkpoint_cost import (
     cost_of,
     failure_interval_s,
 )
-from recovery.journal.ledger import Ledger
-from recovery.journal.save_history import SaveHistory
+from recovery.journal.ledger import Ledger, SaveHistory
 from recovery.messages.exchange import HeldSnapshot
 from recovery.snapshots.memory import NodeMemory, newest_step_of
 

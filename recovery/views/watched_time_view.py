@@ -3,7 +3,7 @@
 from recovery.api import wire
 from recovery.goodput.job_time import JobTime, SlowTime, StallTime, StepsTime, WorkTime
 from recovery.goodput.timeline import TimePart, TimeSpan
-from recovery.journal.hidden_seen import HiddenSeen
+from recovery.journal.attempt_records import HiddenSeen
 
 
 def view_time(time: JobTime) -> wire.WatchedTime:

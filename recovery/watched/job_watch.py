@@ -29,10 +29,9 @@ from detectors.hang.live import (
 from detectors.wording import ranks_in_words
 from rankmend.printable import printable
 from rankmend.watched_report import ReportedJob, ReportedRank
+from recovery.job.meters import StepMeter, WorkMeter
 from recovery.job.observation import Observation
 from recovery.job.slow_ranks import SlowRanks
-from recovery.job.step_meter import StepMeter
-from recovery.job.work_meter import WorkMeter
 from recovery.messages.exchange import RankReport, RankWork, Report, StepTiming
 from recovery.watched.busy_ranks import BusyRanks
 from recovery.watched.hang_evidence import HangEvidence

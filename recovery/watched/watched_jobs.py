@@ -21,8 +21,7 @@ from recovery.journal.cluster_records import WatchedAsked
 from recovery.slurm.requests import Scheduler
 from recovery.watched.acting import decide
 from recovery.watched.job_watch import JobWatch
-from recovery.watched.notices import notices_of
-from recovery.watched.verdict import WatchedState
+from recovery.watched.verdict import WatchedState, notices_of
 
 JOBS_MAX: Final = 5_000
 RANKS_MAX: Final = 500_000  # of all jobs: 1 GB

@@ -25,8 +25,8 @@ from recovery.journal.incident_records import (
     WaitsFor,
 )
 from recovery.journal.job_records import JobEnded, JobOpened, PersonActed
+from recovery.journal.observation_records import SlowEnded
 from recovery.journal.records import Entry
-from recovery.journal.slow_rank_records import SlowEnded
 from recovery.messages.outside import PersonAct
 
 EVIDENCE_MAX: Final = 8

@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 
 from agent.findings.snapshot import SeenAnswers, make_snapshot
 from agent.metrics import Metric
-from agent.sampling.answers import NO_ANSWER, Revision, revise
-from agent.sampling.collection import CollectorOutcome, CollectorView
+from agent.sampling.collection import NO_ANSWER, CollectorOutcome, CollectorView, Revision, revise
 from tests.support.agent import PATIENT
 
 ONE, TWO, THREE = (Metric("rankmend_disk_size_bytes", 1, (("device", d),)) for d in "abc")

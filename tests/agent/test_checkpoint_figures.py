@@ -16,7 +16,7 @@ from agent.ranks.table import RankTable
 from rankmend.agent_socket import OfferedRank, ShownCheckpoint, decode
 from rankmend.checkpoint_figures import CheckpointFigures, encode_figures
 from rankmend.errors import SourceError
-from rankmend.unsaved import Unsaved
+from rankmend.rank_values import Unsaved
 from recovery.launcher.agent_link import AgentLink
 from tests.support.agent import (
     JOB_ID,

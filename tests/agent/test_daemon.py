@@ -24,8 +24,7 @@ from agent.config import AgentConfig
 from agent.page.application import make_app
 from agent.page.http_server import HttpServer, parse_address
 from agent.ranks.table import RankTable
-from agent.sampling.answers import NO_ANSWER
-from agent.sampling.collection import CollectorOutcome, CollectorView
+from agent.sampling.collection import NO_ANSWER, CollectorOutcome, CollectorView
 from rankmend.agent_socket import OfferedRank
 from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError

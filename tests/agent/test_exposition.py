@@ -13,8 +13,7 @@ from agent.assembly.families import FAMILIES
 from agent.metrics import Metric
 from agent.page.application import make_metrics_app, make_registry
 from agent.page.exposition import Exposition
-from agent.sampling.answers import NO_ANSWER, CollectorAnswer
-from agent.sampling.collection import CollectorOutcome, CollectorView
+from agent.sampling.collection import NO_ANSWER, CollectorAnswer, CollectorOutcome, CollectorView
 from agent.sampling.runner import page_metrics, runner_metrics
 from tests.support.agent import PATIENT, answer_of
 

@@ -19,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.collectors.ranks import RanksCollector
-from agent.jobs.rank_pods import RankPods
-from agent.page.rank_page import describe_rank
+from agent.jobs.processes import RankPods
+from agent.page.application import describe_rank
 from agent.ranks.launcher_socket import MESSAGES_PER_MINUTE_MAX, RankSocket
 from agent.ranks.table import CONNECTIONS_OF_USER_MAX, RANKS_MAX, RankTable, ShownRank
 from rankmend.agent_socket import (

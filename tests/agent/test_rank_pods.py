@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from agent.jobs.rank_pods import RankPod, RankPods
+from agent.jobs.processes import RankPod, RankPods
 
 UID = "0b6f1c1e-6f0e-4c62-9a52-6a9a5a1f3a11"
 SYSTEMD = f"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{UID.replace('-', '_')}.slice/cri-1.scope\n"

@@ -22,7 +22,7 @@ from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError
 from rankmend.hook.watched_layout import STACKS_SUFFIX
 from rankmend.progress import RankIdentity, create
-from rankmend.told_hidden import ToldHidden
+from rankmend.rank_values import ToldHidden
 from rankmend.watched_report import (
     PRESENT_MAX,
     PRESENT_S,

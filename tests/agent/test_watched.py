@@ -13,7 +13,7 @@ import pytest
 
 from agent.collectors.ranks import RanksCollector
 from agent.ranks import watched
-from agent.ranks.inner_pids import UNKNOWN_PID, InnerProcess, find_pid
+from agent.ranks.rank_processes import UNKNOWN_PID, InnerProcess, find_pid
 from agent.ranks.table import RankTable
 from rankmend.clock import SystemClock
 from rankmend.hook import layout

@@ -9,7 +9,6 @@ from click.testing import CliRunner
 from detectors.fabric.collisions import TracedFlow, plan_ports
 from detectors.fabric.slow_part import judge
 from rankmend.cli.fabric import fabric
-from recovery.fabric.fabric_gauges import write_metrics
 from recovery.fabric.fabric_messages import PauseRate, PortRates
 from recovery.fabric.fabric_report import (
     CollectiveFigure,
@@ -18,6 +17,7 @@ from recovery.fabric.fabric_report import (
     RunningFlow,
     RunningFlows,
     keep,
+    write_metrics,
 )
 from tests.detectors.fabric.simulated_network import SimulatedNetwork, make_network
 

@@ -24,7 +24,7 @@ from recovery.journal.incident_records import IncidentOpened
 from recovery.journal.job_records import JobOpened
 from recovery.journal.records import Record
 from recovery.journal.store import Journal
-from recovery.views.story_view import view_story
+from recovery.views.incident_view import view_story
 from tests.support.goodput_jobs import BEGIN, END, FAILED, Timed, entries_of
 
 pytestmark = pytest.mark.process

@@ -21,7 +21,7 @@ from detectors.finding import (
     alert_labels,
     identity,
 )
-from recovery.messages.older_reports import symptom_of
+from recovery.messages.codec import symptom_of
 
 DOCUMENT = (Path(__file__).parents[2] / "docs/operate/alerts.md").read_text(encoding="utf-8")
 

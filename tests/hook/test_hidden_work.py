@@ -26,7 +26,7 @@ from rankmend.hook.process_groups import (
 )
 from rankmend.hook.writer import Writer
 from rankmend.progress import RankProgress
-from rankmend.told_hidden import ToldHidden
+from rankmend.rank_values import ToldHidden
 from tests.support.hook import RUN_S_MAX, Rank, each_python
 
 pytestmark = pytest.mark.process

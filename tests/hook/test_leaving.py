@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rankmend.hook import layout
-from rankmend.script_end import ScriptEnd
+from rankmend.rank_values import ScriptEnd
 from tests.support.eventually import eventually
 from tests.support.hook import Rank, each_python, with_torch_stand_in
 

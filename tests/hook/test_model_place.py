@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rankmend.hook.writer import Writer
-from rankmend.told_place import ToldPlace
+from rankmend.rank_values import ToldPlace
 from tests.support.hook import RUN_S_MAX, Rank
 
 pytestmark = pytest.mark.process

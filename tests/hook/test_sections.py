@@ -17,7 +17,7 @@ import rankmend
 from rankmend.hook import layout
 from rankmend.hook.writer import Writer
 from rankmend.progress import RankProgress
-from rankmend.told_place import ToldPlace
+from rankmend.rank_values import ToldPlace
 from tests.support.hook import RUN_S_MAX, Rank
 
 pytestmark = pytest.mark.process

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rankmend.hook import layout
-from recovery.launcher.evidence.rank_stacks import ask_for_stacks, read_head, read_stacks
+from recovery.launcher.evidence.rank_evidence import ask_for_stacks, read_head, read_stacks
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.hook import Rank, each_python
 

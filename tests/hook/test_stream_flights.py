@@ -17,7 +17,7 @@ from rankmend.hook.process_groups import BY_STREAM, BY_STREAM_OF_GPU, Groups
 from rankmend.hook.stream_flights import FLYING_MAX, StreamFlights, Stretches
 from rankmend.hook.stream_waits import StreamWaits
 from rankmend.hook.writer import Writer
-from rankmend.told_hidden import ToldHidden
+from rankmend.rank_values import ToldHidden
 from tests.support.cuda_events import FakeCuda
 from tests.support.hook import Rank
 

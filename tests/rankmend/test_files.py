@@ -31,12 +31,12 @@ from recovery.checkpoints.marks import BudgetCopy, FenceFile
 from recovery.journal.job_folder import JobFolder
 from recovery.journal.job_key import JobKey
 from recovery.journal.job_records import JobOutcome, OutcomeKind
-from recovery.launcher.evidence.incident_folder import EvidenceFolder
+from recovery.launcher.evidence.evidence_collector import EvidenceFolder
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder
 from recovery.ownership.claim import FolderClaim, OwnerKind
 from recovery.ownership.claim_folder import ClaimFolder
-from recovery.run.error_file import VARIABLE, write_error_file
-from recovery.run.meeting_note import HostFolder, HostNote
+from recovery.run.meeting_site import HostFolder, HostNote
+from recovery.run.node_launcher import VARIABLE, write_error_file
 from recovery.service import authority, setup
 from recovery.service.job_store import Ended, StoredJob
 from recovery.service.roles import Role

@@ -10,14 +10,14 @@ import pytest
 
 from agent.findings.journal import FindingStore
 from rankmend.errors import ConfigError, JobHeldError, RankmendError, StorageError
-from rankmend.foreign_links import make_private, open_new, open_to_append, refuse_foreign_link
+from rankmend.own_folder import make_private, open_new, open_to_append, refuse_foreign_link
 from recovery.checkpoints.marks import BESIDE, BudgetCopy, FenceFile, check_writable
 from recovery.journal.job_folder import open_job
 from recovery.journal.job_key import JobKey
-from recovery.launcher.ranks.log_file import LogFile
+from recovery.launcher.ranks.rank_output import LogFile
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder
 from recovery.ownership.claim_folder import ClaimFolder
-from recovery.run.meeting_note import HostFolder
+from recovery.run.meeting_site import HostFolder
 from recovery.service.stored_jobs import StateFolder
 
 pytestmark = pytest.mark.safety

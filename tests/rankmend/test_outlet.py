@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rankmend.outlet import OWN_BYTES, ROOM_BYTES, SLOW_BYTES_MAX, STUCK_S, Outlet
+from rankmend.console import OWN_BYTES, ROOM_BYTES, SLOW_BYTES_MAX, STUCK_S, Outlet
 from tests.support.eventually import DEADLINE_S, eventually
 
 pytestmark = pytest.mark.process

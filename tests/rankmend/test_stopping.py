@@ -10,7 +10,7 @@ from tests.support.eventually import DEADLINE_S
 pytestmark = pytest.mark.process
 RAISING = """
 import os, signal, sys, threading, time
-from rankmend.stopping import StoppedError, raising_signals
+from rankmend.signals import StoppedError, raising_signals
 try:
     with raising_signals():
         BLOCK
@@ -90,7 +90,7 @@ def test_closed_terminal_ends_nothing_that_nohup_started() -> None:
 def test_what_came_before_is_there_again_where_no_signal_came() -> None:
     code = (
         "import signal, sys\n"
-        "from rankmend.stopping import SIGNALS, raising_signals\n"
+        "from rankmend.signals import SIGNALS, raising_signals\n"
         "before = [signal.getsignal(one) for one in SIGNALS], sys.unraisablehook\n"
         "with raising_signals(): pass\n"
         "assert before == ([signal.getsignal(one) for one in SIGNALS], sys.unraisablehook)\n"

@@ -7,7 +7,7 @@ import pytest
 from rankmend.errors import ConfigError
 from rankmend.toml_file import find_line
 from recovery.cluster.cluster_limits_file import read_policy_file
-from recovery.run.limits_file import read_policy
+from recovery.run.options import read_policy
 
 JOBS = """\
 [[jobs]]

@@ -22,8 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from agent.assembly.families import FAMILIES
 from agent.metrics import Metric
-from agent.sampling.answers import NO_ANSWER, CollectorAnswer, Revision, revise
-from agent.sampling.collection import check_series
+from agent.sampling.collection import NO_ANSWER, CollectorAnswer, Revision, check_series, revise
 from rankmend import progress
 from tests.support.eventually import DEADLINE_S, eventually
 

@@ -7,7 +7,7 @@ import xxhash
 
 from rankmend.clock import SystemClock
 from recovery.checkpoints.deadline import Deadline
-from recovery.checkpoints.digests import BLOCK_BYTES
+from recovery.checkpoints.manifests import BLOCK_BYTES
 from recovery.checkpoints.reader import FileReader
 
 BLOCK = BLOCK_BYTES

@@ -14,7 +14,7 @@ from detectors.node.checks import Check, Combine, Comparison, Measure
 from detectors.node.findings import judge, list_findings
 from detectors.node.looks import observe
 from detectors.node.node_state import MetricAnswer, NodeFinding, NodeState, Snapshot
-from recovery.messages.older_reports import symptom_of
+from recovery.messages.codec import symptom_of
 
 SAMPLES = {  # what a pattern of `where` that is more than a list of words matches
     "(?i).*(failure detected|ac lost|input lost|predictive failure|redundancy lost).*": "AC lost",

@@ -36,8 +36,8 @@ from recovery.journal.job_records import (
 from recovery.journal.ledger import Moment
 from recovery.journal.limits import PlanStep, Policy
 from recovery.journal.records import Entry, Record
+from recovery.messages.codec import symptom_of
 from recovery.messages.exchange import Restore, Stop
-from recovery.messages.older_reports import symptom_of
 
 FINDING = Finding(
     kind=Kind.RANK_FAILED,

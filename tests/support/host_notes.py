@@ -1,6 +1,6 @@
 """Notes of hosts of the controller."""
 
-from recovery.run.meeting_note import HostNote
+from recovery.run.meeting_site import HostNote
 
 
 def note(**changes: object) -> HostNote:

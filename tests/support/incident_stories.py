@@ -24,10 +24,9 @@ from recovery.console.rendering import render
 from recovery.journal.incident_records import WaitCause
 from recovery.journal.launcher_lines import LauncherLines
 from recovery.messages.outside import PersonAct
-from recovery.views.incident_view import view_incidents, with_clock
+from recovery.views.incident_view import entries_of_incident, view_incidents, with_clock
 from recovery.views.job_view import reason_of, state_of, view_ledger
 from recovery.views.plan_view import view_plan
-from recovery.views.story_view import entries_of_incident
 from tests.support.nodes_bench import SETTINGS, Bench, command, evidence
 
 JOB = "llama"

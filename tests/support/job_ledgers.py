@@ -10,9 +10,9 @@ from recovery.journal.incident_machine import IncidentState
 from recovery.journal.incident_records import Failure
 from recovery.journal.ledger import ErrorRun, Ledger, OpenIncident
 from recovery.journal.limits import Policy
-from recovery.journal.slow_rank_records import SlowFound
+from recovery.journal.observation_records import SlowFound
+from recovery.messages.codec import symptom_of
 from recovery.messages.exchange import HeldSnapshot, RankError, Restore
-from recovery.messages.older_reports import symptom_of
 
 POLICY = Policy()
 FINDING = Finding(

@@ -14,7 +14,7 @@ from rankmend.clock import SystemClock, read_boot_id
 from recovery.launcher.agent_link import AgentLink
 from recovery.launcher.guardian.guardian_client import Guardian
 from recovery.launcher.launcher import Launcher
-from recovery.launcher.membership.alone import alone
+from recovery.launcher.membership.node_membership import alone
 from recovery.launcher.ranks.command import RankCommand
 from recovery.launcher.ranks.launch_plan import LaunchPlan
 from recovery.launcher.ranks.rank_output import Output, OutputPlan, Streams

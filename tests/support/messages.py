@@ -2,6 +2,7 @@
 
 from detectors.finding import Blame, Evidence, Finding, Kind, Severity
 from recovery.messages import exchange
+from recovery.messages.codec import symptom_of
 from recovery.messages.exchange import (
     Order,
     RankError,
@@ -14,7 +15,6 @@ from recovery.messages.exchange import (
     StepTiming,
     Stop,
 )
-from recovery.messages.older_reports import symptom_of
 
 FINDING = Finding(
     kind=Kind.HOST,

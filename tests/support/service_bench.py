@@ -12,8 +12,7 @@ from recovery.journal.records import Entry, Record
 from recovery.messages.exchange import Order, RankExit, RankReport
 from recovery.service import controller_config
 from recovery.service.measures import Measures
-from recovery.service.past_sizes import PastSizes
-from recovery.service.time_accounts import TimeAccounts
+from recovery.service.time_accounts import PastSizes, TimeAccounts
 from tests.support.service import Running, Speaker, two_speakers
 
 Timed = tuple[float, Record]

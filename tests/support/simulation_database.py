@@ -14,11 +14,7 @@ from random import Random
 from typing import Any
 
 from recovery.journal.journal_rows import JournalRow
-from recovery.postgres.database_errors import (
-    CommitUnknownError,
-    DatabaseAwayError,
-    StatementRefusedError,
-)
+from recovery.postgres.database import CommitUnknownError, DatabaseAwayError, StatementRefusedError
 from recovery.postgres.leases import (
     _TAKE_FREE,
     _UNIX_S,

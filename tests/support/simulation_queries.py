@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from recovery.postgres.leases import _KNOWN
 from recovery.postgres.migration import migrations
 from recovery.postgres.postgres_journal import _COLUMNS as ROW
-from recovery.postgres.postgres_records import _NEWEST
+from recovery.postgres.postgres_journal import _NEWEST
 from recovery.service.fleet.reader import _DESKS, _ENDED, _JOBS, _PEERS, _RUNNING
 from recovery.service.postgres_jobs import _COLUMNS as JOBS
 from recovery.service.postgres_jobs import _FREE, _HELD, _HOLDER, _LIVING

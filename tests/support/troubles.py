@@ -10,7 +10,7 @@ from recovery.journal.incident_records import Failure, Plan
 from recovery.journal.ledger import Ledger, OpenIncident
 from recovery.journal.limits import PlanStep, Policy
 from recovery.journal.records import Entry
-from recovery.messages.older_reports import symptom_of
+from recovery.messages.codec import symptom_of
 from recovery.people.causes import CauseChanges, SharedBy, follow
 from recovery.people.trouble import PresentTrouble
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from detectors.hang.live import HungLimits
-from rankmend.told_hidden import ToldHidden
+from rankmend.rank_values import ToldHidden
 from rankmend.watched_report import (
     ReportedEvidence,
     ReportedFrame,

@@ -5,8 +5,7 @@ from dataclasses import replace
 from typing import Final
 
 from detectors.kernel.event import PCI, EventKind, KernelEvent, Rule, rule
-from detectors.kernel.nvlink4 import read_nvlink_error
-from detectors.kernel.nvlink5 import nvlink5_reason
+from detectors.kernel.nvlink import nvlink5_reason, read_nvlink_error
 
 _K = EventKind
 

@@ -11,12 +11,18 @@ from typing import Any, Final
 
 from detectors.wording import counted
 from recovery.checkpoints.archive import read_archives, read_small
-from recovery.checkpoints.formats.parts import lacks_parts
+from recovery.checkpoints.formats.format import lacks_parts
 from recovery.checkpoints.formats.tree import Tree
 from recovery.checkpoints.model import CheckpointFormat, HeldPart
 from recovery.checkpoints.names import shown
-from recovery.checkpoints.pickle_stream import PICKLE_BYTES_MAX, Opaque, is_pickle, read_plain
-from recovery.checkpoints.plain_values import STEPS_END, step_in
+from recovery.checkpoints.pickle_stream import (
+    PICKLE_BYTES_MAX,
+    STEPS_END,
+    Opaque,
+    is_pickle,
+    read_plain,
+    step_in,
+)
 from recovery.checkpoints.reader import DefectError, FileReader
 
 MARKER: Final = ".metadata"

@@ -12,8 +12,7 @@ from typing import Any, Final
 from detectors.wording import counted
 from recovery.checkpoints.formats.tree import Tree, require_whole_range
 from recovery.checkpoints.model import CheckpointFormat
-from recovery.checkpoints.pickle_stream import Opaque
-from recovery.checkpoints.plain_values import step_in
+from recovery.checkpoints.pickle_stream import Opaque, step_in
 from recovery.checkpoints.reader import DefectError
 
 _MODEL: Final = re.compile(r"mp_rank_([0-9]+)_model_states\.pt")

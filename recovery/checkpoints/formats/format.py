@@ -1,10 +1,15 @@
-"""What a checkpoint format knows of its folders."""
+"""What a checkpoint format knows of its folders.
 
+Formats of which each rank's part may lie on the local disk of its own node.
+"""
+
+from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
 
+from recovery.checkpoints.content import check_file, identify
 from recovery.checkpoints.formats.tree import Tree
 from recovery.checkpoints.model import CheckpointFormat, HeldPart
-from recovery.checkpoints.reader import FileReader
+from recovery.checkpoints.reader import FileReader, PartsMissingError
 
 
 class FolderFormat(Protocol):
@@ -50,3 +55,16 @@ class ContentFormat(FolderFormat, Protocol):
     def check_content(self, tree: Tree, name: str, reader: FileReader) -> bool:
         """Return whether this file was checked, after `check`; raise DefectError when it is damaged."""
         ...
+
+
+def lacks_parts(
+    tree: Tree, reason: str, names: Iterable[str], parts: tuple[HeldPart, ...]
+) -> PartsMissingError:
+    """Return the error that parts are missing here, once the files that are here were read.
+
+    Raises DefectError where one of them is damaged.
+    """
+    for name in sorted(names):
+        with tree.open(name) as reader:
+            check_file(reader, identify(reader).format)
+    return PartsMissingError(reason, parts)

@@ -11,7 +11,7 @@ from recovery.checkpoints.formats.dcp import SHARD, check_dcp
 from recovery.checkpoints.formats.deepspeed import DeepSpeedFormat, check_deepspeed, is_deepspeed
 from recovery.checkpoints.formats.tree import Tree
 from recovery.checkpoints.model import CheckpointFormat
-from recovery.checkpoints.plain_values import step_in
+from recovery.checkpoints.pickle_stream import step_in
 from recovery.checkpoints.reader import DefectError
 
 _META: Final = "meta.pt"

@@ -10,8 +10,7 @@ from typing import Any, Final
 from recovery.checkpoints.formats.dcp import MARKER, SHARD, check_dcp
 from recovery.checkpoints.formats.tree import Tree, require_whole_range
 from recovery.checkpoints.model import CheckpointFormat
-from recovery.checkpoints.pickle_stream import Opaque
-from recovery.checkpoints.plain_values import step_in
+from recovery.checkpoints.pickle_stream import Opaque, step_in
 from recovery.checkpoints.reader import DefectError
 
 _RANK: Final = re.compile(r"mp_rank_([0-9]+)(?:_([0-9]+))?(?:_([0-9]+))?")

@@ -11,7 +11,7 @@ import re
 from collections import defaultdict
 from typing import Final
 
-from recovery.checkpoints.formats.parts import lacks_parts
+from recovery.checkpoints.formats.format import lacks_parts
 from recovery.checkpoints.formats.tree import Tree
 from recovery.checkpoints.model import CheckpointFormat, HeldPart
 

@@ -14,8 +14,7 @@ from recovery.checkpoints.formats.deepspeed import check_deepspeed, is_deepspeed
 from recovery.checkpoints.formats.tree import Tree, require_whole_range
 from recovery.checkpoints.formats.weights import check_weights
 from recovery.checkpoints.model import CheckpointFormat
-from recovery.checkpoints.pickle_stream import Opaque
-from recovery.checkpoints.plain_values import step_in
+from recovery.checkpoints.pickle_stream import Opaque, step_in
 from recovery.checkpoints.reader import DefectError
 
 STATE: Final = "trainer_state.json"

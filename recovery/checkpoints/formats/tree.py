@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from recovery.checkpoints.deadline import Deadline
 from recovery.checkpoints.names import shown, step_of
-from recovery.checkpoints.plain_values import torch_content
+from recovery.checkpoints.pickle_stream import torch_content
 from recovery.checkpoints.reader import DefectError, FileReader, Signature
 
 _JSON_BYTES_MAX: Final = 64 << 20  # trainer_state.json keeps the whole log history

@@ -1,6 +1,6 @@
 """Faults of a real GPU, by NVML: a locked clock, a lower power limit. Never tried on a real GPU."""
 
-from recovery.inject import nvml
+from recovery.inject import system_calls
 from recovery.inject.fault import FaultKind
 from recovery.inject.plan import FaultPlace, FaultPlan
 from recovery.inject.undo import ResetClocks, RestorePower
@@ -11,17 +11,17 @@ def plan(place: FaultPlace) -> FaultPlan:
     if place.request.fault is FaultKind.GPU_CLOCKS:
         mhz = options.mhz
         assert mhz is not None, "checked with the request"
-        nvml.check_gpu(gpu)  # else what undoes it would fail for ever
+        system_calls.check_gpu(gpu)  # else what undoes it would fail for ever
         return FaultPlan(
             (f"lock the clocks of {gpu} to {mhz} MHz, and unlock them at the end",),
             (ResetClocks(gpu),),
-            lambda: nvml.lock_clocks(gpu, mhz),
+            lambda: system_calls.lock_clocks(gpu, mhz),
         )
     watts = options.watts
     assert watts is not None, "checked with the request"
-    before = nvml.read_power_limit(gpu)
+    before = system_calls.read_power_limit(gpu)
     return FaultPlan(
         (f"limit the power of {gpu} to {watts} W, which is {before / 1000:g} W now",),
         (RestorePower(gpu, before),),
-        lambda: nvml.set_power_limit(gpu, watts * 1000),
+        lambda: system_calls.set_power_limit(gpu, watts * 1000),
     )

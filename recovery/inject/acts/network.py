@@ -10,9 +10,8 @@ from rankmend.errors import NoSourceError, RankmendError
 from recovery.inject.fault import FaultKind, TargetKind
 from recovery.inject.faulty.delay_line import MARK
 from recovery.inject.plan import FaultPlace, FaultPlan
-from recovery.inject.programs import need_program, run_program
 from recovery.inject.request import divide_peers
-from recovery.inject.saved_routes import without_kernels
+from recovery.inject.system_calls import need_program, run_program, without_kernels
 from recovery.inject.undo import DeleteQueueing, DeleteTable, RaiseLink, Undo
 
 _LOSS_STEPS: Final = 10_000

@@ -9,9 +9,9 @@ from typing import Final
 from rankmend.errors import ConfigError, NoSourceError, SourceError
 from rankmend.packages import Extra, require
 from recovery.inject.fault import FaultKind
-from recovery.inject.mounts import count_mounts, cover_read_only
 from recovery.inject.permission import is_below
 from recovery.inject.plan import FaultPlace, FaultPlan
+from recovery.inject.system_calls import count_mounts, cover_read_only
 from recovery.inject.undo import PutBackFile, RemoveFile, Undo, Unmount
 from recovery.inject.undoing import digest_of, keep_copy
 

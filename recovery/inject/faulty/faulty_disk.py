@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn, TypeVar
 
 from recovery.inject.faulty.lifeline import end_with_pipe, say_ready, wait_for_go
-from recovery.inject.mounts import count_mounts
+from recovery.inject.system_calls import count_mounts
 
 _T = TypeVar("_T")
 _READY_S_MAX: Final = 20.0

@@ -26,6 +26,7 @@ from recovery.journal.attempt_records import (
 )
 from recovery.journal.fold.budget_fold import (
     RESTARTS,
+    replace,
     with_first_step,
     with_progress,
     with_restart,
@@ -34,10 +35,8 @@ from recovery.journal.fold.budget_fold import (
     without_restore,
     without_spent,
 )
-from recovery.journal.fold.changed_copy import replace
 from recovery.journal.fold.node_fold import joined_member
-from recovery.journal.ledger import Ledger, UnsavedNow, Wish
-from recovery.journal.reach import Reach, farther, is_farther
+from recovery.journal.ledger import Ledger, Reach, UnsavedNow, Wish, farther, is_farther
 
 _PUT_BACKS_MAX: Final = 64  # nodes; at most 8 are journaled for an attempt
 _SPOILED_MAX: Final = 256

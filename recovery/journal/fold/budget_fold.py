@@ -1,13 +1,36 @@
-"""What spends a job's budgets and what gives them back: restarts, progress, restores. Pure."""
+"""What spends a job's budgets and what gives them back: restarts, progress, restores. Pure.
 
-from typing import Final
+`replace` of dataclasses for the fold: of a ledger, which has 81 fields, it takes a tenth of the time.
+"""
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Final
 
 from recovery.journal.attempt_records import AttemptStarted, Cause, Placement
 from recovery.journal.faults import UNSEEN, Fault
-from recovery.journal.fold.changed_copy import replace
 from recovery.journal.job_records import BudgetsReset, RecordsLost
 from recovery.journal.ledger import Ledger, StartFailure, Wish
 from recovery.journal.records import Record
+
+__all__ = ["replace"]
+
+if TYPE_CHECKING:
+    from dataclasses import replace  # so the types of the changes are checked
+else:
+
+    def replace(value: Any, /, **changes: Any) -> Any:
+        """Return a copy with other values in some fields."""
+        if type(value) is not Ledger:
+            return dataclasses.replace(value, **changes)
+        copy = object.__new__(Ledger)
+        fields = copy.__dict__
+        fields.update(value.__dict__)
+        count = len(fields)
+        fields.update(changes)
+        if len(fields) > count:
+            raise TypeError(f"a ledger has no {', '.join(changes.keys() - value.__dict__.keys())}")
+        return copy
+
 
 _DAY_S: Final = 86400.0
 _PROVEN_MAX: Final = 16  # the kind counts, and a job changes it rarely

@@ -1,36 +1,105 @@
 """Fold a job's journal into its ledger, entry by entry. Pure: no clock and no file is read.
 
 Each kind of record has one function, in the module of its subject: what a record changes is there.
+
+Fold a run of records of progress, and of what was measured, at once: nearly all of a long journal.
+
+To fold one entry copies the ledger several times. In such a run nothing asks the ledger before the run ends, so only
+a few numbers are kept: the ledger is the same, to the last bit, as after folding one by one.
 """
 
 from collections.abc import Callable, Iterable
 from functools import singledispatch
-from typing import Final, cast
+from typing import Final, TypeAlias, cast
 
 from rankmend.errors import JournalError
-from recovery.journal.attempt_records import AttemptStarted, SavesMissing, StandStill
+from recovery.journal.attempt_records import (
+    AttemptStarted,
+    Milestone,
+    RelativeMilestone,
+    SavesMissing,
+    SavesStalled,
+    StandStill,
+    StepsSeen,
+    WorkSeen,
+)
 from recovery.journal.fold import (
     attempt_fold,
     budget_fold,
     incident_fold,
     job_fold,
     node_fold,
-    number_fold,
-    person_fold,
-    probe_fold,
-    slow_rank_fold,
-    snapshot_fold,
+    observation_fold,
 )
-from recovery.journal.fold.budget_fold import with_restart_dated
-from recovery.journal.fold.changed_copy import replace
+from recovery.journal.fold.attempt_fold import with_relative
+from recovery.journal.fold.budget_fold import (
+    replace,
+    with_first_step,
+    with_restart_dated,
+    with_step,
+)
 from recovery.journal.fold.node_fold import with_evidence
-from recovery.journal.fold.progress_fold import PROGRESS, ProgressRecord, ProgressRun
-from recovery.journal.fold.save_fold import with_history
+from recovery.journal.fold.observation_fold import run_sums, trains, with_history, with_run_sums
 from recovery.journal.incident_records import CaughtUp, IncidentOpened, TryFailed
-from recovery.journal.ledger import Ledger, Moment, UnsavedNow
+from recovery.journal.ledger import Ledger, Moment, Reach, UnsavedNow, farther, is_farther
 from recovery.journal.node_records import EvidenceTaken
-from recovery.journal.probe_records import FabricProbeAsked
+from recovery.journal.observation_records import FabricProbeAsked
 from recovery.journal.records import Entry, Record
+
+MEASURED: Final = (WorkSeen, StepsSeen, SavesStalled)
+"""Change nothing but until when ranks are known to have trained."""
+ProgressRecord: TypeAlias = Milestone | RelativeMilestone | WorkSeen | StepsSeen | SavesStalled
+PROGRESS: Final = frozenset({Milestone, RelativeMilestone, *MEASURED})
+"""What a run consists of."""
+
+
+class ProgressRun:
+    """A run that begins behind ``ledger``."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._before = ledger
+        self._number = ledger.number
+        self._steps = Reach(ledger.highest_step, ledger.floor_step)
+        self._relative = ledger.reach
+        self._has_relative = self._has_stepped = self._has_begun = False
+        self._trains = trains(ledger)
+        self._ran_at = ledger.ran_at
+        self._sums = run_sums(ledger.history)
+
+    def take(self, entry: Entry, record: ProgressRecord) -> None:
+        """Add the next entry, which holds ``record``."""
+        if entry.number != self._number + 1:
+            raise JournalError(f"record {entry.number} follows record {self._number}")
+        self._number = entry.number
+        self._has_begun = self._has_begun or not isinstance(record, MEASURED)
+        if isinstance(record, Milestone):
+            known, self._steps = self._steps, farther(self._steps, record.step, record.floor_step)
+            self._has_stepped = self._has_stepped or is_farther(known, self._steps)
+        elif isinstance(record, RelativeMilestone):
+            known, self._has_relative = self._relative, True
+            self._relative = farther(known, record.steps, record.floor_steps)
+            is_news = self._before.is_base_known and is_farther(known, self._relative)
+            self._has_stepped = self._has_stepped or is_news
+        at = Moment(entry.unix_s, entry.monotonic_s, entry.boot_id) if self._trains else None
+        if at is not None and self._ran_at is not None:
+            self._sums = self._sums.after(self._ran_at.until_s(at))
+        self._ran_at = at
+
+    def ledger(self) -> Ledger:
+        """Return the ledger after the newest entry."""
+        after = replace(
+            self._before,
+            number=self._number,
+            highest_step=self._steps.highest,
+            floor_step=self._steps.floor,
+            history=with_run_sums(self._before.history, self._sums),
+            ran_at=self._ran_at,
+        )
+        if self._has_relative:
+            after = with_relative(after, self._relative)
+        if self._has_begun:
+            after = with_first_step(after)
+        return with_step(after) if self._has_stepped else after
 
 
 def fold_all(entries: Iterable[Entry], ledger: Ledger | None = None) -> Ledger:
@@ -125,24 +194,24 @@ FOLDS: Final[tuple[Callable[..., Ledger], ...]] = (
     incident_fold.fold_caught_up,
     incident_fold.fold_decided,
     incident_fold.fold_plan_waits,
-    slow_rank_fold.fold_slow_found,
-    slow_rank_fold.fold_slow_explained,
-    slow_rank_fold.fold_slow_ended,
-    probe_fold.fold_fabric_probe_asked,
-    probe_fold.fold_fabric_probe_skipped,
-    probe_fold.fold_fabric_probe_ended,
+    observation_fold.fold_slow_found,
+    observation_fold.fold_slow_explained,
+    observation_fold.fold_slow_ended,
+    observation_fold.fold_fabric_probe_asked,
+    observation_fold.fold_fabric_probe_skipped,
+    observation_fold.fold_fabric_probe_ended,
     node_fold.fold_nodes_joined,
     node_fold.fold_launchers_ended,
     node_fold.fold_nodes_off,
     node_fold.fold_node_left,
     node_fold.fold_finder_chosen,
     node_fold.fold_fence_waits,
-    person_fold.fold_person_acted,
-    snapshot_fold.fold_parallel_declared,
-    snapshot_fold.fold_replicas_differ,
-    snapshot_fold.fold_replicas_known,
-    number_fold.fold_numbers_wrong,
-    number_fold.fold_goes_back,
+    job_fold.fold_person_acted,
+    observation_fold.fold_parallel_declared,
+    observation_fold.fold_replicas_differ,
+    observation_fold.fold_replicas_known,
+    observation_fold.fold_numbers_wrong,
+    observation_fold.fold_goes_back,
 )
 for _one in FOLDS:
     _fold.register(_one)

@@ -8,12 +8,12 @@ from detectors.finding import Blame, Finding, Kind, SymptomKind
 from rankmend.errors import JournalError
 from recovery.journal.faults import OWN_ENDS, Fault, fault_of, have_one_cause
 from recovery.journal.fold.budget_fold import (
+    replace,
     with_first_step,
     with_restore_failed,
     with_start_failed,
     with_step,
 )
-from recovery.journal.fold.changed_copy import replace
 from recovery.journal.fold.job_fold import close
 from recovery.journal.incident_machine import IncidentState, Phase, step
 from recovery.journal.incident_records import (

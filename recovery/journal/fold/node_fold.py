@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
-from recovery.journal.fold.changed_copy import replace
-from recovery.journal.leaving import LeaveCause, LeaveReason
+from recovery.journal.fold.budget_fold import replace
 from recovery.journal.ledger import KeptEvidence, Ledger, Member, Moment, Wish, is_other_boot
 from recovery.journal.node_records import (
     CheckpointReader,
@@ -15,6 +14,8 @@ from recovery.journal.node_records import (
     FinderChosen,
     Joined,
     LaunchersEnded,
+    LeaveCause,
+    LeaveReason,
     NodeLeft,
     NodesJoined,
     NodesOff,

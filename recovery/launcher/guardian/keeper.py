@@ -1,8 +1,17 @@
-"""Keeps a guardian running: continues a stopped one and replaces a dead one."""
+"""Keeps a guardian running: continues a stopped one and replaces a dead one.
+
+Detects a stopped guardian, and decides what the launcher does about it.
+
+A stopped guardian reaps no rank, fences none and keeps no lease. Nobody has a reason to stop it
+(it has its own session, so Ctrl-Z does not reach it), so the launcher wakes it. If it stays stopped
+although it is needed, as under a debugger, the launcher kills it; its ranks die with it, and the job
+restarts.
+"""
 
 import contextlib
 import logging
 from collections.abc import Callable
+from enum import Enum
 from pathlib import Path
 from typing import Final
 
@@ -11,11 +20,54 @@ import msgspec
 from rankmend.clock import Clock
 from rankmend.errors import LaunchError, SourceError
 from recovery.launcher.guardian.guardian_client import Guardian
-from recovery.launcher.guardian.watch import Care, GuardianWatch
 from recovery.launcher.guardian.word import LastWord
 from recovery.launcher.processes.process_list import read_list
 from recovery.launcher.processes.process_tree import fence_leftovers, read_state
 from recovery.launcher.processes.standing import ForeignMarks, identify
+
+WAKE_S: Final = 1.0  # leaves room for a short, deliberate pause
+END_S: Final = 15.0  # a debugger that prints a stack needs seconds
+_STOPPED: Final = "T"
+_TRACED: Final = "t"
+
+
+class Care(Enum):
+    """The action that a guardian needs from its launcher."""
+
+    NOTHING = "nothing"
+    WAKE = "wake"  # SIGCONT
+    END = "end"  # SIGKILL: nothing else helps
+
+
+class GuardianWatch:
+    def __init__(self) -> None:
+        self._stopped_at_s: float | None = None
+        self._needed_at_s: float | None = None
+        self._woken_at_s = 0.0
+        self.stops = 0  # how often it was stopped and woken
+
+    def look(self, letter: str, is_needed: Callable[[], bool], now_s: float) -> Care:
+        """Return what to do for a guardian in this process state (a letter of /proc/PID/stat).
+
+        ``is_needed``: whether it owes an answer about a dead rank or an attempt to kill.
+        """
+        if letter not in (_STOPPED, _TRACED):
+            self._stopped_at_s = self._needed_at_s = None
+            return Care.NOTHING
+        if self._stopped_at_s is None:
+            self._stopped_at_s = now_s
+        if not is_needed():
+            self._needed_at_s = None
+        elif self._needed_at_s is None:
+            self._needed_at_s = now_s
+        if self._needed_at_s is not None and now_s - self._needed_at_s >= END_S:
+            return Care.END
+        if letter == _STOPPED and now_s - max(self._stopped_at_s, self._woken_at_s) >= WAKE_S:
+            self._woken_at_s = now_s
+            self.stops += 1
+            return Care.WAKE
+        return Care.NOTHING
+
 
 log = logging.getLogger(__name__)
 

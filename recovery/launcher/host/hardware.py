@@ -9,23 +9,31 @@ Source: Linux Documentation/scheduler/sched-stats.rst (/proc/PID/schedstat, nano
         admin-guide/cgroup-v2.rst (cpu.stat), scheduler/sched-bwc.rst (the same in version 1),
         accounting/psi.rst (/proc/pressure).
 Cost:   three small files a rank and three a node, 0.2 ms a rank and 4 s.
+
+What kinds of hardware this node has, so that failures can be counted by them. Read once, at the launcher's start.
+
+Source: /proc/driver/nvidia/gpus/*/information (NVIDIA's driver: "Model: ..."), /sys/class/drm/card*/device/product_name (amdgpu,
+        Linux Documentation/gpu/amdgpu/driver-misc.rst), /sys/class/infiniband/*/hca_type (Documentation/ABI/stable/sysfs-class-infiniband),
+        /sys/class/dmi/id/{sys_vendor,product_name} (Documentation/ABI/testing/sysfs-firmware-dmi-tables). All are readable by everybody.
+Cost:   a small file for each GPU and NIC, below 1 ms.
 """
 
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import isfinite
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 from detectors.formats.prometheus import read_page
 from detectors.slow.cause_table import METRICS, SELECTIONS
-from detectors.slow.hardware_reading import RUN_QUEUE, HardwareReading
+from detectors.slow.measured_parts import RUN_QUEUE, HardwareReading
 from rankmend.agent_page import LISTENS_AT, read_agent
 from rankmend.clock import Clock
 from rankmend.errors import SourceError
-from recovery.messages.exchange import Hardware, HardwareSeries
+from rankmend.printable import printable
+from recovery.messages.exchange import KIND_MAX, Hardware, HardwareSeries, NodeKinds
 
 log = logging.getLogger(__name__)
 
@@ -285,3 +293,48 @@ def _read(path: Path) -> str:
             return file.read(_FILE_BYTES_MAX).decode("utf-8", "replace")
     except OSError:
         return ""
+
+
+_BYTES_MAX: Final = 4096
+_FILES_MAX: Final = 64
+_MIXED: Final = "several"
+
+
+def read_node_kinds(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> NodeKinds:
+    """Return the kinds; empty where there is none, or it can't be read."""
+    nvidia = (
+        _model(_read_kind(path)) for path in _find(proc / "driver/nvidia/gpus", "*/information")
+    )
+    amd = (_read_kind(path) for path in _find(sys / "class/drm", "card*/device/product_name"))
+    nics = (_read_kind(path) for path in _find(sys / "class/infiniband", "*/hca_type"))
+    dmi = sys / "class/dmi/id"
+    return NodeKinds(
+        gpu=_one([*nvidia, *amd]),
+        nic=_one(nics),
+        node=_one([f"{_read_kind(dmi / 'sys_vendor')} {_read_kind(dmi / 'product_name')}"]),
+    )
+
+
+def _find(folder: Path, pattern: str) -> list[Path]:
+    try:
+        return sorted(folder.glob(pattern))[:_FILES_MAX]
+    except OSError:
+        return []
+
+
+def _read_kind(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file.read(_BYTES_MAX).decode("utf-8", "replace").strip()
+    except OSError:
+        return ""
+
+
+def _model(text: str) -> str:
+    lines = (line.partition(":") for line in text.splitlines())
+    return next((value.strip() for name, _colon, value in lines if name.strip() == "Model"), "")
+
+
+def _one(names: Iterable[str]) -> str:
+    known = {printable(name).strip()[:KIND_MAX] for name in names} - {""}
+    return known.pop() if len(known) == 1 else _MIXED if known else ""

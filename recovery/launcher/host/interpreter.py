@@ -1,11 +1,21 @@
-"""Asks the ranks' own Python one question, in a separate process, so that the launcher need not import torch."""
+"""Asks the ranks' own Python one question, in a separate process, so that the launcher need not import torch.
 
+Counts the accelerators that the ranks' PyTorch sees, of any vendor, by torchrun's rules.
+
+--numa-binding: on which processors each rank runs, as the ranks' own PyTorch chooses them.
+
+torchrun calls the same functions (torch/numa/binding.py, 2.9 and later) and wraps each rank in numactl. We
+call them once, in a separate process, because importing torch takes seconds that no restart should
+cost; the guardian then binds each rank as it forks it.
+"""
+
+import json
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rankmend.errors import LaunchError
+from rankmend.errors import ConfigError, LaunchError
 
 IMPORT_S_MAX: Final = 300.0  # with `import torch` from a cold network file system
 
@@ -44,3 +54,71 @@ def ask_interpreter(
         raise LaunchError(str(error)) from error
     line = done.stdout.strip().rpartition("\n")[2]
     return InterpreterAnswer(done.returncode, line, done.stderr.strip())
+
+
+_SAID_CHARACTERS: Final = 500
+_ASK_COUNT: Final = """
+import sys
+sys.path[:] = [entry for entry in sys.path if entry]
+import torch
+kind = sys.argv[1]
+if kind == "auto":
+    module = getattr(torch, "accelerator", torch.cuda)
+else:
+    module = getattr(torch, {"gpu": "cuda"}.get(kind, kind), None)
+is_device = hasattr(module, "is_available") and hasattr(module, "device_count")
+print("devices", module.device_count() if is_device and module.is_available() else 0)
+"""
+
+
+def count_devices(
+    python: str, environment: Mapping[str, str], kind: str, timeout_s: float = IMPORT_S_MAX
+) -> int:
+    """Return how many devices of a kind (gpu, xpu, npu ... or auto) the torch of ``python`` sees."""
+    try:
+        told = ask_interpreter(python, _ASK_COUNT, [kind], environment, timeout_s)
+    except LaunchError as error:
+        raise LaunchError(f"can't ask {python} for its devices: {error}") from error
+    words = told.words
+    if told.exit_code != 0 or len(words) != 2 or words[0] != "devices" or not words[1].isdigit():
+        said = told.error[-_SAID_CHARACTERS:]
+        raise LaunchError(f"can't ask {python} for its devices: exit code {told.exit_code}: {said}")
+    return int(words[1])
+
+
+_PROCESSORS_MAX: Final = 1 << 16
+_ASK_BINDING: Final = """
+import json, sys
+sys.path[:] = [entry for entry in sys.path if entry]
+from torch.numa import binding
+options = binding.NumaOptions(affinity_mode=binding.AffinityMode(sys.argv[1]))
+ask = binding._get_logical_cpus_to_bind_to
+print(json.dumps([sorted(ask(gpu_index=i, numa_options=options)) for i in range(int(sys.argv[2]))]))
+"""
+
+
+def read_bindings(
+    python: str, environment: Mapping[str, str], mode: str, count: int
+) -> tuple[tuple[int, ...], ...]:
+    """Return the processors of each local rank, whose GPU is the one of the same number."""
+    what = f"--numa-binding {mode}: can't ask the PyTorch of {python}"
+    try:
+        told = ask_interpreter(python, _ASK_BINDING, [mode, str(count)], environment, IMPORT_S_MAX)
+    except LaunchError as error:
+        raise ConfigError(f"{what}: {error}") from error
+    if told.exit_code != 0:
+        last = (told.error.splitlines() or [f"exit code {told.exit_code}"])[-1]
+        raise ConfigError(f"{what}: {last} (it takes PyTorch 2.9 or later and NVIDIA GPUs)")
+    try:
+        found = json.loads(told.line)
+        bindings = tuple(tuple(int(number) for number in rank) for rank in found)
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"{what}: it answered {told.line[-200:]!r}") from error
+    numbers = [number for rank in bindings for number in rank]
+    if len(bindings) != count or not all(bindings) or not _are_processors(numbers):
+        raise ConfigError(f"{what}: it answered {bindings!r} for {count} ranks")
+    return bindings
+
+
+def _are_processors(numbers: list[int]) -> bool:
+    return all(0 <= number < _PROCESSORS_MAX for number in numbers)

@@ -1,18 +1,79 @@
 """How a launcher takes part in its job: who it is, its peers, its access to the checkpoint folder.
 
 On several nodes these are `peers.Peers` and `checkpoint_access.Storage`; on one node, what
-`recovery.launcher.membership.alone` has in their place.
+`recovery.launcher.membership.node_membership` has in their place.
+
+The lease by which the launchers of one attempt keep it alive, and the clock that dates it.
+
+Three keepers end an attempt whose launcher reached nobody for `lease_s`: the guardian kills the ranks at `until_s`; where it
+stands still with its launcher, each rank ends itself from `ends_s` on, as it counts a step (`rankmend.hook.lease`). The
+controller takes the node for empty `lease_margin_s` later at the earliest. Whoever comes later finds nothing to do.
+
+How launchers spread their return, so that a restarted controller is not flooded.
+
+Takes the place of peers and storage where one node runs the whole job.
+
+The controller is in the launcher's process: it writes the fence before it orders an attempt, and
+looks for checkpoints itself. There is nobody to keep a lease with.
 """
 
+import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from recovery.api.contact import Contact
 from recovery.checkpoints.model import Share
 from recovery.launcher.membership.checkpoint_access import Advance
-from recovery.launcher.membership.lease import Lease
-from recovery.messages.exchange import Endpoint, Found, FoundCheckpoint
+from recovery.messages.exchange import Endpoint, Found, FoundCheckpoint, Peer
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The attempt that is kept alive, and by whom."""
+
+    attempt: int
+    peers: tuple[Peer, ...]  # more than half of them are a majority
+    lease_s: float
+    neighbours: tuple[Peer, ...] = ()  # asked often, and never counted for the majority
+
+
+@dataclass(frozen=True, slots=True)
+class RankDeadline:
+    """Until when the ranks of an attempt may run; CLOCK_BOOTTIME."""
+
+    until_s: float  # the guardian kills them, and they publish nothing more
+    ends_s: (
+        float | None
+    )  # by then a kill is done: a rank that still steps ends itself; None: an older controller
+
+
+def prolong(
+    before: RankDeadline | None, until_s: float, kill_bound_s: float, now_s: float
+) -> RankDeadline | None:
+    """Return the deadline that a contact gives; None: the one before is over, and stays so.
+
+    The controller may have begun the next attempt by then, and answers reports all the same.
+    """
+    if before is not None and now_s >= before.until_s:
+        return None
+    return RankDeadline(until_s, until_s + kill_bound_s if kill_bound_s > 0 else None)
+
+
+def boot_time_s() -> float:
+    """Return CLOCK_BOOTTIME in seconds."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+# After a controller's restart all launchers come back, two connections each. A TLS handshake
+# costs the controller about 1 ms of its core; so spread, they take half of it.
+RETURNS_PER_S: Final = 500.0
+
+
+def spread_s(launchers: int) -> float:
+    """Return over how many seconds so many launchers spread their return."""
+    return launchers / RETURNS_PER_S
 
 
 class PeerLink(Protocol):
@@ -70,3 +131,62 @@ class Membership:
     outlives_launcher: bool = True
     role: str = ""  # of its ranks; empty: "default"
     passed_preflight: bool = False  # this node, before the launcher joined
+
+
+class NoPeers:
+    """A job without other launchers: no queries and no answers."""
+
+    endpoint: Endpoint | None = None
+    reached_at_s = float("-inf")
+    unreachable: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
+
+    def start(self) -> None:
+        """Start nothing."""
+
+    def close(self) -> None:
+        """Close nothing."""
+
+    def tell(self, attempt: int, empty_through: int) -> None:
+        """Tell nobody."""
+
+    def keep(self, lease: Lease | None) -> None:
+        """Keep nothing: an order for one node has no lease."""
+
+
+class ControllersStorage:
+    """A checkpoint folder that the controller looks after itself."""
+
+    found: Found | None = None
+    fence_attempt: int | None = None
+    folder_id = ""
+
+    def __init__(self) -> None:
+        self.advance: Advance | None = None
+
+    def start(self, wake: Callable[[], None]) -> None:
+        """Start nothing."""
+
+    def close(self) -> None:
+        """Close nothing."""
+
+    def watch(self, share: Share) -> None:
+        """Leave it to the controller."""
+
+    def ask_fence(self, attempt: int, restore_path: str | None = None) -> None:  # noqa: ARG002 - a protocol
+        """Answer at once: the controller wrote the fence before it ordered the attempt."""
+        self.advance = Advance(attempt, None)
+
+    def known(self) -> tuple[FoundCheckpoint, ...]:
+        """Know none: the controller watches them itself."""
+        return ()
+
+    def ask_found(self, empty_through: int, revision: int, share: Share) -> None:
+        """Find nothing: the controller looks for checkpoints itself."""
+
+
+def alone(slots: int) -> Membership:
+    """Return the membership of a launcher that runs the whole job beside its controller."""
+    return Membership(
+        str(uuid.uuid4()), slots, NoPeers(), ControllersStorage(), outlives_launcher=False
+    )

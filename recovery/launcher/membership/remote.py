@@ -27,8 +27,7 @@ from recovery.api.controller_errors import (
 )
 from recovery.api.wire import WAIT_S_SAFE, Accepted
 from recovery.journal.job_records import JobOutcome
-from recovery.launcher.membership.lease import boot_time_s
-from recovery.launcher.membership.returns import spread_s
+from recovery.launcher.membership.node_membership import boot_time_s, spread_s
 from recovery.messages.exchange import (
     NUMBERS_MAX,
     LauncherLine,

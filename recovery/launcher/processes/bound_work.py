@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Callable
 from typing import Final
 
-from rankmend.stopping import SIGNALS, Stopping, take_signals
+from rankmend.signals import SIGNALS, Stopping, take_signals
 from recovery.launcher.processes.prctl import become_subreaper, die_with_parent
 from recovery.launcher.processes.process_tree import (
     KernelProcess,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rankmend.errors import LaunchError
 from rankmend.hook import layout
-from recovery.launcher.evidence.recorder import recorder_environment
+from recovery.launcher.evidence.rank_evidence import recorder_environment
 from recovery.launcher.processes.process_tree import ENV_LAUNCHER, ENV_NODE
 from recovery.messages.exchange import Order
 

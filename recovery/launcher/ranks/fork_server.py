@@ -2,8 +2,8 @@
 
 Its life: learn what the ranks import (they tell at their first step), start the server once all ranks train, fork
 from it whenever ranks start, and start another one when it has ended. Where an earlier run has left its list
-(`recovery.launcher.ranks.kept_imports`), the server starts with the launcher, and the first ranks wait until it is ready. In a
-script's first run it starts as early, with the imports at the head of the script (`recovery.launcher.ranks.first_imports`). Ranks also wait for one that
+(`recovery.launcher.ranks.rank_imports`), the server starts with the launcher, and the first ranks wait until it is ready. In a
+script's first run it starts as early, with the imports at the head of the script (`recovery.launcher.ranks.rank_imports`). Ranks also wait for one that
 imports by a guess, which is ahead of them, but for none that tries each package. Like a standby it is a child of the guardian
 with a mark above all attempts, and dies with it. Whatever goes wrong with it, ranks start without it.
 """
@@ -23,16 +23,21 @@ from typing import Any, Final
 
 from rankmend.clock import Clock
 from rankmend.errors import LaunchError
-from rankmend.foreign_links import open_new
 from rankmend.hook import layout
 from rankmend.hook.becoming import ROOM_FOR_TITLE
 from rankmend.milestones import ProcessMilestone, name_milestone
+from rankmend.own_folder import open_new
 from recovery.launcher.guardian.guardian_client import Guardian, Spawn
 from recovery.launcher.guardian.packets import STANDBY_ATTEMPT, Event, Exited, Spawned, SpawnFailed
 from recovery.launcher.guardian.rank_process import SpawnBody, encode_body
-from recovery.launcher.ranks.first_imports import Statement, is_package_file
-from recovery.launcher.ranks.kept_imports import KeptImports, TriedImports, varying
-from recovery.launcher.ranks.shared_imports import share
+from recovery.launcher.ranks.rank_imports import (
+    KeptImports,
+    Statement,
+    TriedImports,
+    is_package_file,
+    share,
+    varying,
+)
 from recovery.launcher.ranks.standbys import WAITING_MAIN, log_end, waiting_environment
 
 log = logging.getLogger(__name__)

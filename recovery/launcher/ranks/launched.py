@@ -1,6 +1,8 @@
 """The launcher's view of an attempt's ranks, and what it reports of each.
 
 Reads progress files, process states, and what ranks leave behind when they end.
+
+What a launcher reports of the losses and gradient norms in a progress file.
 """
 
 import contextlib
@@ -27,24 +29,25 @@ from rankmend.errors import SourceError, TornReadError
 from rankmend.progress import ProgressReader, RankNumbers, RankProgress, StepRecord
 from recovery.launcher.decision.launcher_state import AttemptFacts
 from recovery.launcher.evidence.evidence_collector import RankSource
-from recovery.launcher.evidence.rank_stacks import is_open_in, read_head
-from recovery.launcher.evidence.recorder import RecorderFiles
+from recovery.launcher.evidence.rank_evidence import RecorderFiles, is_open_in, read_head
 from recovery.launcher.guardian.packets import ProgressHolder
-from recovery.launcher.membership.lease import RankDeadline, boot_time_s, prolong
-from recovery.launcher.processes.outer_pid import LOOK_S, find_outer
+from recovery.launcher.membership.node_membership import RankDeadline, boot_time_s, prolong
 from recovery.launcher.processes.process_tree import (
+    LOOK_S,
     ProcessRef,
     descendants,
+    find_outer,
     read_processes,
     read_state,
     send_signal,
 )
 from recovery.launcher.ranks.environment import RankFiles
+from recovery.launcher.ranks.launch_plan import StatedWork
 from recovery.launcher.ranks.rank_lease import RankLease
-from recovery.launcher.ranks.stated_work import StatedWork
-from recovery.launcher.ranks.told_numbers import first_bad_grad_norm, first_bad_loss, numbers_after
 from recovery.launcher.ranks.waiting_processes import AFRESH
 from recovery.messages.exchange import (
+    BadNumber,
+    NotFinite,
     RankError,
     RankExit,
     RankReport,
@@ -54,6 +57,44 @@ from recovery.messages.exchange import (
     StepTiming,
 )
 from recovery.snapshots.listing import kept_of
+
+
+def numbers_after(told: RankNumbers | None, sent: int) -> tuple[StepNumbers, ...]:
+    """Return the numbers of the records after the one that was sent last."""
+    if told is None:
+        return ()
+    return tuple(
+        StepNumbers(one.count, one.step, _on_wire(one.loss), _on_wire(one.grad_norm))
+        for one in told.records
+        if one.count > sent
+    )
+
+
+def first_bad_loss(told: RankNumbers | None) -> BadNumber | None:
+    if told is None or told.first_bad is None:
+        return None
+    return _bad(told.first_bad.loss_step, told.first_bad.loss)
+
+
+def first_bad_grad_norm(told: RankNumbers | None) -> BadNumber | None:
+    if told is None or told.first_bad is None:
+        return None
+    return _bad(told.first_bad.grad_norm_step, told.first_bad.grad_norm)
+
+
+def _bad(step: int | None, value: float) -> BadNumber | None:
+    # The file is the user's: a finite value there is no bad one.
+    told = _on_wire(value)
+    return BadNumber(step, told) if step is not None and isinstance(told, NotFinite) else None
+
+
+def _on_wire(value: float | None) -> float | NotFinite | None:
+    if value is None or math.isfinite(value):
+        return value
+    if math.isnan(value):
+        return NotFinite.NAN
+    return NotFinite.INFINITE if value > 0 else NotFinite.MINUS_INFINITE
+
 
 log = logging.getLogger(__name__)
 

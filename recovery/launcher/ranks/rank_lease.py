@@ -16,7 +16,7 @@ from rankmend.hook.lease import (
     PUBLISHES_WORD,
     read_namespace,
 )
-from recovery.launcher.membership.lease import RankDeadline
+from recovery.launcher.membership.node_membership import RankDeadline
 
 _NS_A_S: Final = 1_000_000_000
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from rankmend.errors import RankmendError
 from recovery.journal.job_folder import is_held, read_json
-from recovery.launcher.ranks.log_file import RANK_FILE
+from recovery.launcher.ranks.rank_output import RANK_FILE
 
 _ATTEMPT: Final = re.compile(r"attempt_(\d{1,9})")
 _STREAMS: Final = (("stdout.log", "stdout"), ("stderr.log", "stderr"))

@@ -1,14 +1,31 @@
 """Carries the ranks' output to the console, to files, or both, and keeps its last lines.
 
-One thread reads all pipes; outlets (`rankmend.outlet`) do the writing. While a console or a log file is
+One thread reads all pipes; outlets (`rankmend.console`) do the writing. While a console or a log file is
 slow, the pipes fill up and the ranks wait, as under torchrun. A reader that takes nothing for
 `STUCK_S` blocks no one: its lines are dropped and counted, and training continues.
+
+Terminals of ranks: progress bars and colours if the user has a terminal, as under torchrun.
+
+A rank gets a pseudoterminal whose outer end is read like a pipe. It is raw, so the user's terminal
+gets exactly what the rank writes.
+
+One log file of a rank. The thread that writes it also opens it, because a disk can hang.
+
+Shows a traceback that several ranks of a node print only once: of eight ranks with one typo, seven say nothing new.
+
+For the console alone: log files, and what is kept of each rank's last lines, have all of it. A traceback is held back until its
+last line has come, and shown as it is if that takes too long, or if no other rank has printed the same.
 """
 
 import contextlib
+import errno
+import fcntl
+import logging
 import os
 import re
 import selectors
+import struct
+import termios
 import threading
 from collections import deque
 from dataclasses import dataclass, field
@@ -17,11 +34,159 @@ from pathlib import Path
 from string import Template
 from typing import Final, Protocol
 
-from rankmend.errors import ConfigError
-from rankmend.outlet import Outlet
-from recovery.launcher.ranks.log_file import LogFile, tell_loss
-from recovery.launcher.ranks.repeated_traces import RepeatedTraces
-from recovery.launcher.ranks.terminal import copy_size, open_terminal
+from rankmend.console import Outlet, OutletTarget
+from rankmend.errors import ConfigError, LaunchError
+from rankmend.files import replace_file
+from rankmend.own_folder import open_to_append, refuse_foreign_link
+
+_SIZE: Final = struct.Struct("HHHH")  # rows, columns, pixels twice: tty_ioctl(4), struct winsize
+_OUTPUT_FLAGS: Final = 1  # places in what tcgetattr returns
+_LOCAL_FLAGS: Final = 3
+
+
+def open_terminal() -> tuple[int, int]:
+    """Return the outer and inner end of a new terminal that changes and echoes nothing."""
+    outer, inner = os.openpty()
+    attributes = termios.tcgetattr(inner)
+    attributes[_OUTPUT_FLAGS] &= ~termios.OPOST
+    attributes[_LOCAL_FLAGS] &= ~(termios.ECHO | termios.ICANON | termios.ISIG)
+    termios.tcsetattr(inner, termios.TCSANOW, attributes)
+    return outer, inner
+
+
+def copy_size(source: int, target: int, columns_taken: int) -> None:
+    """Give a terminal the size of another one, less the columns of a prefix."""
+    with contextlib.suppress(OSError):
+        size = fcntl.ioctl(source, termios.TIOCGWINSZ, bytes(_SIZE.size))
+        rows, columns, *_pixels = _SIZE.unpack(size)
+        left = max(1, columns - columns_taken) if columns else 0
+        fcntl.ioctl(target, termios.TIOCSWINSZ, _SIZE.pack(rows, left, 0, 0))
+
+
+log = logging.getLogger(__name__)
+
+RANK_FILE: Final = "rank"
+
+
+class LogFile:
+    """Opens itself and its folder at the first write; after a failure, the next write tries again."""
+
+    def __init__(self, path: Path, rank: int | None = None) -> None:
+        """``rank``: whose output it is, where its folder doesn't say so already; a file beside it does."""
+        self.path = path
+        self._rank = rank
+        self._descriptor: int | None = None
+
+    def write(self, data: memoryview) -> int:
+        if self._descriptor is None:
+            self._descriptor = self._open()
+        return os.write(self._descriptor, data)
+
+    def _open(self) -> int:
+        """Open the file below the user's folder, without following links that others planted."""
+        attempt = self.path.parent.parent
+        attempt.parent.mkdir(parents=True, exist_ok=True)
+        for folder in (attempt, self.path.parent):
+            folder.mkdir(exist_ok=True)
+            refuse_foreign_link(folder, lambda text: PermissionError(errno.EPERM, text))
+        if self._rank is not None:
+            mark = self.path.with_name(RANK_FILE)
+            with contextlib.suppress(LaunchError):  # the lines matter more than whose they are
+                replace_file(mark, f"{self._rank}\n".encode(), LaunchError, durable=False)
+        return open_to_append(self.path)
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            descriptor, self._descriptor = self._descriptor, None
+            os.close(descriptor)
+
+    def describe_loss(self, lines: int, error: OSError | None) -> bytes:
+        why = "the disk took nothing" if error is None else f"of an error: {error.strerror}"
+        return f"rankmend: {lines} lines are missing here because {why}\n".encode()
+
+
+def tell_loss(target: OutletTarget, error: OSError | None) -> None:
+    """Log that a file begins to lose lines; the ranks continue."""
+    assert isinstance(target, LogFile)
+    log.warning(
+        "output lines of a rank are lost: cannot write its log file",
+        extra={
+            "path": str(target.path),
+            "why": "the disk takes nothing" if error is None else error.strerror,
+        },
+    )
+
+
+TRACE_LINES_MAX: Final = 400  # held back; a traceback of 100 frames takes 300
+BYTES_MAX: Final = 65_536
+KNOWN_MAX: Final = 64  # tracebacks of an attempt that are compared
+
+_PREFIX: Final = re.compile(rb"^\[rank\d{1,9}\]: ?")  # torch.distributed's own
+_HEAD: Final = b"Traceback (most recent call last):"
+
+
+@dataclass(slots=True)
+class _Held:
+    shown: bytearray = field(default_factory=bytearray)
+    lines: list[bytes] = field(default_factory=list)
+
+
+class RepeatedTraces:
+    """The tracebacks of one attempt's ranks on one node."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, _Held] = {}  # by rank
+        self._known: deque[tuple[tuple[bytes, ...], int]] = deque(maxlen=KNOWN_MAX)
+        self._errors: deque[bytes] = deque(maxlen=KNOWN_MAX)
+
+    def forget(self) -> None:
+        """Begin another attempt."""
+        self._known.clear()
+        self._errors.clear()
+
+    def has_shown(self, line: str) -> bool:
+        """Return whether a traceback that ends with this line is on the console; Python may add a hint to it."""
+        return any(
+            shown.startswith(line.split("\n", maxsplit=1)[0].encode()) for shown in self._errors
+        )
+
+    def take(self, rank: int, head: bytes, line: bytes) -> bytes:
+        """Return what to show now that a rank has printed a whole line; ``head``: what stands before it on the console."""
+        text = _PREFIX.sub(b"", line).rstrip()
+        held = self._held.get(rank)
+        if held is None:
+            if text != _HEAD:
+                return head + line
+            held = self._held[rank] = _Held()
+        held.shown += head + line
+        held.lines.append(text)
+        is_long = len(held.lines) > TRACE_LINES_MAX or len(held.shown) > BYTES_MAX
+        if is_long:
+            return self.flush(rank)
+        if text == _HEAD or not text or text.startswith(b" "):
+            return b""
+        del self._held[rank]
+        return self._whole(rank, head, held)
+
+    def _whole(self, rank: int, head: bytes, held: _Held) -> bytes:
+        key = tuple(held.lines)
+        other = next((known for lines, known in self._known if lines == key), None)
+        if other is not None and other != rank:
+            who = head or f"rank {rank}: ".encode()
+            return who + f"the same traceback as rank {other}'s\n".encode()
+        self._known.append((key, rank))
+        self._errors.append(held.lines[-1])
+        return bytes(held.shown)
+
+    def flush(self, rank: int) -> bytes:
+        """Return what is held back of a rank's lines, and hold it no longer."""
+        held = self._held.pop(rank, None)
+        return b"" if held is None else bytes(held.shown)
+
+    def held(self) -> tuple[int, ...]:
+        """Return the ranks of which lines are held back."""
+        return tuple(self._held)
+
 
 LINES_MAX: Final = 60  # kept per rank and stream; a Python traceback with causes fits
 LINE_BYTES_MAX: Final = 2000

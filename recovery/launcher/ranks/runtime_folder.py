@@ -10,6 +10,8 @@
 Everything is 0700 and ours. Shared memory is open to all users, so another user may have made
 `rankmend-<uid>` first: then the folder is `rankmend-<uid>-<random>` beside it, whose name nobody can
 predict; later launchers find it by its owner.
+
+Ties a run's folder in shared memory to the Slurm job that its launcher runs in, for `rankmend cleanup`.
 """
 
 import contextlib
@@ -20,18 +22,30 @@ import shutil
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 import rankmend
 from rankmend import progress
 from rankmend.errors import LaunchError, SourceError
 from rankmend.files import replace_file
-from rankmend.foreign_links import make_private
-from rankmend.own_folder import own_folder
+from rankmend.own_folder import make_private, own_folder
 from rankmend.watch.hook_folder import copy_site
 from recovery.launcher.processes import process_list
 from recovery.launcher.ranks.environment import RankFiles
-from recovery.launcher.ranks.slurm_job_file import write_slurm_job
 from recovery.snapshots import leftovers
+
+NAME: Final = "slurm-job"
+
+
+def write_slurm_job(folder: Path, environment: Mapping[str, str]) -> None:
+    """Write the job's number. A run that goes on outside of Slurm is no longer tied to the job before it."""
+    job = environment.get("SLURM_JOB_ID", "")
+    with contextlib.suppress(LaunchError, OSError):  # full: only the clean-up misses it
+        if job.isdecimal():
+            replace_file(folder / NAME, f"{job}\n".encode(), LaunchError, durable=False)
+        else:
+            (folder / NAME).unlink(missing_ok=True)
+
 
 log = logging.getLogger(__name__)
 

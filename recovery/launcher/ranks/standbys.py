@@ -18,9 +18,9 @@ from typing import Final
 
 from rankmend.clock import Clock
 from rankmend.errors import LaunchError
-from rankmend.foreign_links import open_new
 from rankmend.hook import layout
 from rankmend.hook.becoming import ROOM_FOR_TITLE
+from rankmend.own_folder import open_new
 from recovery.launcher.guardian.guardian_client import Guardian, Spawn
 from recovery.launcher.guardian.packets import STANDBY_ATTEMPT, Event, Exited, Spawned, SpawnFailed
 from recovery.launcher.guardian.rank_process import SpawnBody, encode_body

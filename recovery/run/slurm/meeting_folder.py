@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from rankmend.errors import ConfigError
-from rankmend.foreign_links import make_private
+from rankmend.own_folder import make_private
 
 _KEPT_S: Final = 30 * 86400.0  # a job may wait so long for its next start
 _REMOVED_MAX: Final = 64  # at one start

@@ -12,8 +12,7 @@ from recovery.service.pager import escalated
 from recovery.service.permission import may_read_job
 from recovery.service.request_errors import CallConflictError
 from recovery.service.roles import UnknownError
-from recovery.views.incident_view import with_clock
-from recovery.views.story_view import view_story
+from recovery.views.incident_view import view_story, with_clock
 
 
 class IncidentsQuery(Struct):

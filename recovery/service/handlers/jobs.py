@@ -16,7 +16,7 @@ from recovery.service.permission import JobQuery, may_read_job
 from recovery.service.request_errors import CallConflictError
 from recovery.service.roles import Subject, UnknownError
 from recovery.service.served_job import Job
-from recovery.views.rank_view import view_ranks
+from recovery.views.job_view import view_ranks
 
 
 class JobsQuery(Struct):

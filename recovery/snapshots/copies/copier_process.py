@@ -53,7 +53,7 @@ from recovery.snapshots.copies.copy_messages import (
     decode_command,
     encode_line,
 )
-from recovery.snapshots.copies.link_speed import copy_bytes_per_s, interface_to
+from recovery.snapshots.copies.link_speed import TokenBucket, copy_bytes_per_s, interface_to
 from recovery.snapshots.copies.peer_wire import (
     FAILURES,
     HELLO_S_MAX,
@@ -68,7 +68,6 @@ from recovery.snapshots.copies.peer_wire import (
     make_client_context,
     make_server_context,
 )
-from recovery.snapshots.copies.token_bucket import TokenBucket
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detectors.fabric.running_flows import NodeFlow, NodePair, flows_that_count, join_pairs
+from detectors.fabric.collisions import NodeFlow, NodePair, flows_that_count, join_pairs
 from detectors.formats.rdma_qps import QueuePair, parse_qps, source_port
 from detectors.formats.ss_flows import parse_ss
 from rankmend.errors import SourceError

@@ -16,8 +16,8 @@ from detectors.hang.from_stacks import diagnose_stacks
 from detectors.hang.python_stack import Frame
 from recovery.job.hang_verdict import HangInquiry
 from recovery.journal.narrator import narrate
+from recovery.messages.codec import symptom_of
 from recovery.messages.exchange import Collected, RankEvidence, Report
-from recovery.messages.older_reports import symptom_of
 from tests.support.findings import HUNG
 
 TORCH = "/opt/lib/python3.11/site-packages/torch"

@@ -17,7 +17,7 @@ from detectors.hang.live import (
     hang_finding,
 )
 from rankmend.errors import ConfigError
-from rankmend.script_end import ScriptEnd
+from rankmend.rank_values import ScriptEnd
 
 LIMITS = HungLimits()
 MINUTE_S = 60.0

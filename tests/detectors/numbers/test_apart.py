@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from detectors.numbers.apart import ApartWatch
+from detectors.numbers.wrong import ApartWatch
 from detectors.replicas.divergence import Divergence
 
 Values = Mapping[int, float]

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from detectors.numbers.spike import Spike, SpikeWatch
+from detectors.numbers.wrong import Spike, SpikeWatch
 
 STEADY = [1.0, 1.1, 0.9, 1.05, 0.95] * 4  # 20 steps
 

@@ -15,11 +15,19 @@ from hypothesis import strategies as st
 
 from agent.assembly.families import FAMILIES
 from detectors.formats.prometheus import parse_answer, read_answer, read_page
-from detectors.slow.cause_signs import Scope, Sign, SlowSection, Statistic
 from detectors.slow.cause_table import CAUSES, METRICS, SELECTIONS
 from detectors.slow.causes import explain_slow
-from detectors.slow.explanation import SlowExplanation, SlowPeriod, SlowPlace, explanation_page
-from detectors.slow.hardware_reading import HardwareReading, reading_of
+from detectors.slow.explanation import (
+    Scope,
+    Sign,
+    SlowExplanation,
+    SlowPeriod,
+    SlowPlace,
+    SlowSection,
+    Statistic,
+    explanation_page,
+)
+from detectors.slow.measured_parts import HardwareReading, reading_of
 from rankmend.cli.diagnose_slow import slow
 from rankmend.errors import SourceError
 from tests.support.slow_traces import NODES, ONSET_S, run_slow, write_trace

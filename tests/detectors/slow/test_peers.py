@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from detectors.slow.peers import are_alike, shared_indices
-from rankmend.told_place import ToldPlace
+from rankmend.rank_values import ToldPlace
 
 
 def layout(**sizes: int) -> dict[int, ToldPlace]:

@@ -11,7 +11,7 @@ from rankmend.clock import SystemClock
 from recovery.checkpoints.bulk_reads import CHUNK_BYTES
 from recovery.checkpoints.content import check_file, identify
 from recovery.checkpoints.deadline import Deadline
-from recovery.checkpoints.digests import BLOCK_BYTES, blocks_of
+from recovery.checkpoints.manifests import BLOCK_BYTES, blocks_of
 from recovery.checkpoints.model import CheckpointFormat
 from recovery.checkpoints.reader import FileReader
 

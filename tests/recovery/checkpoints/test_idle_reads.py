@@ -15,7 +15,6 @@ from rankmend.clock import SystemClock
 from recovery.checkpoints.bulk_reads import CHUNK_BYTES
 from recovery.checkpoints.content import check_file
 from recovery.checkpoints.deadline import Deadline, UnfinishedError
-from recovery.checkpoints.digests import BLOCK_BYTES
 from recovery.checkpoints.idle_reads import (
     IdleOrder,
     IdleRead,
@@ -25,6 +24,7 @@ from recovery.checkpoints.idle_reads import (
     state_of,
     take_over,
 )
+from recovery.checkpoints.manifests import BLOCK_BYTES
 from recovery.checkpoints.model import CheckpointFormat
 from recovery.checkpoints.reader import (
     FileReader,

@@ -9,10 +9,10 @@ from detectors.finding import Blame, Finding, Kind, Severity
 from rankmend.errors import ConfigError
 from recovery.cluster.cluster_limits_file import parse_policy
 from recovery.job.planner import Scene, is_worth_moving, plan
-from recovery.journal.leaving import LeaveCause, LeaveReason
 from recovery.journal.ledger import Ledger, Member
 from recovery.journal.limits import PlanStep, Policy
-from recovery.messages.older_reports import symptom_of
+from recovery.journal.node_records import LeaveCause, LeaveReason
+from recovery.messages.codec import symptom_of
 
 FINDING = Finding(
     kind=Kind.DEVICE,

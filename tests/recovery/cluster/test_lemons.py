@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from detectors.finding import Finding, Kind
 from rankmend.errors import ConfigError
+from recovery.cluster.charge_verdict import LemonOver, find_over
 from recovery.cluster.cluster import ClusterController
 from recovery.cluster.cluster_limits import DAY_S, Budgets, ClusterPolicy, LemonRules
 from recovery.cluster.cluster_limits_file import parse_policy
-from recovery.cluster.lemon_verdict import LemonOver, find_over
 from recovery.journal.cluster_narrator import narrate_cluster
 from recovery.journal.cluster_records import Hold, LemonFound, NodeHeld
 from tests.support.cluster_desk import FINDING, MemoryJournal, make_desk

@@ -20,7 +20,7 @@ from recovery.journal.incident_records import WaitCause, WaitsFor
 from recovery.journal.job_records import JobOutcome, OutcomeKind
 from recovery.journal.ledger import Ledger, SlowNow, Wish
 from recovery.journal.limits import Policy
-from recovery.journal.slow_rank_records import SlowExplained, SlowFound
+from recovery.journal.observation_records import SlowExplained, SlowFound
 from tests.support.troubles import FINDING, JOB, NOW, incident, running
 
 

@@ -8,7 +8,7 @@ from recovery.cluster.cluster_limits import ClusterPolicy, JobOverride
 from recovery.cluster.probe_rules import ProbeRules
 from recovery.cluster.probe_verdict import HOUR_S, SLACK_S
 from recovery.journal.cluster_narrator import narrate_cluster
-from recovery.journal.probe_records import (
+from recovery.journal.observation_records import (
     FabricProbeAsked,
     FabricProbeEnded,
     ProbeEnd,

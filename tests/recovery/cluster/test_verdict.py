@@ -30,7 +30,7 @@ from recovery.journal.cluster_records import (
 )
 from recovery.journal.limits import PlanStep
 from recovery.journal.records import Entry
-from recovery.messages.older_reports import symptom_of
+from recovery.messages.codec import symptom_of
 from tests.support.cluster_desk import FINDING, JOB, NOW, blame, make_desk
 
 pytestmark = pytest.mark.safety

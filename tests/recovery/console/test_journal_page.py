@@ -27,7 +27,7 @@ from recovery.journal.cluster_records import (
     WindowAdded,
     WindowRemoved,
 )
-from recovery.journal.probe_records import (
+from recovery.journal.observation_records import (
     FabricProbeAsked,
     FabricProbeEnded,
     ProbeEnd,

@@ -21,10 +21,9 @@ from detectors.doctor.storage import STORAGE_CHECKS, StorageFacts
 from rankmend.child_call import call_in_child
 from recovery.doctor.certificates import files_of, read_certificates
 from recovery.doctor.controller import load_config, read_controller
-from recovery.doctor.folders import look_at_checkpoints, look_at_state
+from recovery.doctor.folders import look_at_checkpoints, look_at_state, read_storage
 from recovery.doctor.limits import SHARED_MEMORY, read_limits
 from recovery.doctor.python import read_python
-from recovery.doctor.storage import read_storage
 from recovery.service import authority
 from recovery.service.roles import Role
 from recovery.service.tokens import make_token

@@ -1,7 +1,7 @@
 """What each rank was at: what the job was, and where it was itself broken."""
 
 from recovery.api.wire import IncidentView
-from recovery.drill.rank_states import BLAMED, LOST_ANOTHER, RankStretch, rank_states
+from recovery.drill.drill_report import BLAMED, LOST_ANOTHER, RankStretch, rank_states
 from recovery.goodput.job_time import JobTime
 from recovery.goodput.timeline import TimePart, TimeSpan
 

@@ -30,7 +30,7 @@ from recovery.fabric.tcp_probe import (
     sending_rate,
     unsent_bytes,
 )
-from recovery.run.meeting_note import HostFolder
+from recovery.run.meeting_site import HostFolder
 from recovery.service.meeting_secret import Identity
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.free_port import free_port

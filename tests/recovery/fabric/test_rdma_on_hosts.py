@@ -16,9 +16,8 @@ import pytest
 from click.testing import CliRunner
 
 from rankmend.cli.fabric import fabric
-from recovery.fabric.fabric_gauges import write_metrics
 from recovery.fabric.fabric_messages import Transport
-from recovery.fabric.fabric_report import FabricReport, keep
+from recovery.fabric.fabric_report import FabricReport, keep, write_metrics
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.fabric import (
     LINK_BYTES_PER_S,

@@ -14,9 +14,8 @@ import pytest
 
 from rankmend.errors import LaunchError, NoSourceError, SourceError
 from recovery.fabric.fabric_messages import FlowFault, FlowOrder, FlowResult, TransportWish
-from recovery.fabric.perftest import Perftest, failure_of, find_perftest
 from recovery.fabric.rails import LocalRail, with_rdma
-from recovery.fabric.rdma_ports import RailPort
+from recovery.fabric.rdma_ports import Perftest, RailPort, failure_of, find_perftest
 from recovery.fabric.rdma_probe import RdmaProbe, RdmaRail
 from recovery.fabric.tcp_probe import ProbeListener, Prober
 from recovery.fabric.tied_programs import OUTPUT_BYTES_MAX, ProgramEnd, TiedPrograms

@@ -8,7 +8,7 @@ from detectors.finding import Blame, Symptom, SymptomKind
 from recovery.goodput.figures import Figures, Loss, clip, figures_of
 from recovery.goodput.timeline import TimePart
 from recovery.journal.attempt_records import AttemptAbandoned, AttemptStarted, Cause, Choice
-from recovery.journal.slow_rank_records import SlowEnded, SlowFound
+from recovery.journal.observation_records import SlowEnded, SlowFound
 from tests.support.goodput_jobs import (
     BEGIN,
     END,

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from recovery.goodput.figures import figures_of
-from recovery.goodput.hardware import MODELS_MAX, HardwareTotals, add_hardware
 from recovery.goodput.timeline import TRAINING, TimePart
+from recovery.goodput.totals import MODELS_MAX, HardwareTotals, add_hardware
 from recovery.journal.attempt_records import AttemptStarted, Placement
 from recovery.journal.node_records import Joined, NodesJoined
 from recovery.messages.exchange import NodeKinds

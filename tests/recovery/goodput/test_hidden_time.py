@@ -4,12 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from rankmend.told_hidden import ToldHidden
-from recovery.goodput.anatomy import StepAnatomy, divide_steps
-from recovery.goodput.hidden_time import mean_hidden
+from rankmend.rank_values import ToldHidden
+from recovery.goodput.anatomy import StepAnatomy, divide_steps, mean_hidden
 from recovery.goodput.job_time import StepsTime
 from recovery.goodput.time_words import anatomy_lines
-from recovery.journal.hidden_seen import HiddenSeen, add_hidden, hidden_communication, hidden_io
+from recovery.journal.attempt_records import HiddenSeen, add_hidden, hidden_communication, hidden_io
 from recovery.report.time_report import plain_anatomy
 
 NOTHING = ToldHidden()

@@ -7,8 +7,7 @@ import pytest
 
 from recovery.goodput.held_sums import Counted, amounts_of
 from recovery.goodput.job_time import JobTime
-from recovery.goodput.settled_time import KEPT_MAX, SettledTime
-from recovery.goodput.time_spent import TimeReading
+from recovery.goodput.time_spent import KEPT_MAX, SettledTime, TimeReading
 from recovery.goodput.timeline import TimePart
 from recovery.goodput.totals import PartTime, TimeTotals, totals_of
 from recovery.journal.attempt_records import (
@@ -22,9 +21,9 @@ from recovery.journal.incident_machine import Event, Outcome
 from recovery.journal.incident_records import CaughtUp, IncidentEvent
 from recovery.journal.ledger import Moment
 from recovery.journal.node_records import Joined, NodesJoined
-from recovery.journal.slow_rank_records import SlowEnded, SlowFound
+from recovery.journal.observation_records import SlowEnded, SlowFound
+from recovery.messages.codec import symptom_of
 from recovery.messages.exchange import NodeKinds
-from recovery.messages.older_reports import symptom_of
 from tests.support.goodput_jobs import (
     BEGIN,
     FINDING,

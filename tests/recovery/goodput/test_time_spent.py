@@ -36,8 +36,8 @@ from recovery.journal.job_records import (
 from recovery.journal.ledger import Moment
 from recovery.journal.limits import PlanStep
 from recovery.journal.node_records import Joined, NodesJoined
+from recovery.journal.observation_records import SlowEnded, SlowFound
 from recovery.journal.records import Entry
-from recovery.journal.slow_rank_records import SlowEnded, SlowFound
 from recovery.messages.exchange import Restore
 from tests.support.goodput_jobs import (
     BEGIN,

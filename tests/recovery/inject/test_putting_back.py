@@ -12,7 +12,7 @@ from rankmend.clock import read_boot_id
 from rankmend.errors import ConfigError, SourceError, StorageError
 from recovery.inject.marks_file import read_marks
 from recovery.inject.mending import mend_orphans, own_namespaces
-from recovery.inject.saved_routes import without_kernels
+from recovery.inject.system_calls import without_kernels
 from recovery.inject.undo import (
     Injection,
     LeaveGroup,

@@ -4,7 +4,7 @@ import pytest
 
 from detectors.finding import Blame, SymptomKind
 from rankmend.errors import JournalError
-from rankmend.script_end import ScriptEnd
+from rankmend.rank_values import ScriptEnd
 from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVerdict
 from recovery.job.attempt_health import spent_pause_s
 from recovery.job.controller import (

@@ -21,8 +21,12 @@ from recovery.job.fabric_probing import (
 )
 from recovery.journal.attempt_records import Placement
 from recovery.journal.ledger import Ledger, Member, ProbesNow, SlowNow, Wish
-from recovery.journal.probe_records import FabricProbeAsked, FabricProbeSkipped, ProbeEnd
-from recovery.journal.slow_rank_records import SlowExplained
+from recovery.journal.observation_records import (
+    FabricProbeAsked,
+    FabricProbeSkipped,
+    ProbeEnd,
+    SlowExplained,
+)
 from recovery.messages.exchange import Endpoint
 from recovery.messages.probing import ProbeState, ProbeTold
 from tests.support.findings import slow_part, verdict

@@ -12,7 +12,7 @@ from recovery.checkpoints.model import (
     Hindrance,
     Share,
 )
-from recovery.job.joined_checkpoints import (
+from recovery.job.checkpoint_reports import (
     READERS_MAX,
     divide,
     join_checkpoints,

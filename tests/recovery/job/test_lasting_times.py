@@ -1,6 +1,6 @@
 """For how long things have lasted, over thousands of attempts."""
 
-from recovery.job.lasting_times import LastingTimes
+from recovery.job.situation import LastingTimes
 
 
 def test_what_is_asked_for_lasts_over_attempts_and_the_rest_is_forgotten() -> None:

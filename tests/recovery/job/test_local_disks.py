@@ -9,7 +9,7 @@ from recovery.checkpoints.model import (
     HeldPart,
     Hindrance,
 )
-from recovery.job.joined_checkpoints import homes_of, join_checkpoints, readers_of
+from recovery.job.checkpoint_reports import homes_of, join_checkpoints, readers_of
 from recovery.journal.attempt_records import Placement
 from recovery.journal.ledger import Member
 

@@ -24,9 +24,9 @@ from recovery.job.membership import (
 )
 from recovery.job.settings import JobSettings
 from recovery.journal.attempt_records import Placement, Proof
-from recovery.journal.leaving import cut_off_from
 from recovery.journal.ledger import Ledger, Member
 from recovery.journal.limits import Policy
+from recovery.journal.node_records import cut_off_from
 from recovery.messages.exchange import WITNESSES_MAX, Endpoint, Peer
 
 pytestmark = pytest.mark.safety

@@ -4,14 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from rankmend.unsaved import Unsaved
+from rankmend.rank_values import Unsaved
 from recovery.checkpoints.model import CheckpointVerdict, Hindrance
 from recovery.job.controller import Controller
-from recovery.job.missing_saves import MissingSaves
+from recovery.job.restorable import MissingSaves
 from recovery.journal.attempt_records import AttemptStarted, CheckpointSeen, SavesMissing, SavesSeen
-from recovery.journal.ledger import Ledger
+from recovery.journal.ledger import Ledger, SaveHistory
 from recovery.journal.narrator import narrate
-from recovery.journal.save_history import SaveHistory
 from recovery.views.checkpoint_view import view_unsaved
 from tests.support.controller_bench import SETTINGS, Bench, begin
 from tests.support.job_ledgers import POLICY, SEEN, verdict

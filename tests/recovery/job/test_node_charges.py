@@ -21,12 +21,11 @@ from recovery.journal.incident_records import (
     IncidentOpened,
     NodesCharged,
 )
-from recovery.journal.leaving import LeaveCause, LeaveReason
 from recovery.journal.ledger import StartFailure
 from recovery.journal.limits import PlanStep, Policy
+from recovery.journal.node_records import LeaveCause, LeaveReason
 from recovery.messages.exchange import RankError, RankExit, Restore
-from recovery.views.incident_view import view_incidents
-from recovery.views.story_view import view_story
+from recovery.views.incident_view import view_incidents, view_story
 from tests.support.controller_bench import POLICY, SETTINGS
 from tests.support.controller_bench import Bench as OneNode
 from tests.support.job_ledgers import FINDING, PLACEMENT, ledger

@@ -29,13 +29,13 @@ from recovery.journal.incident_records import (
     WaitsFor,
 )
 from recovery.journal.job_records import LauncherStarted, OutcomeKind, PersonActed
-from recovery.journal.leaving import LeaveCause
 from recovery.journal.limits import PlanStep, Policy
 from recovery.journal.node_records import (
     EvidenceDoubted,
     EvidenceTaken,
     FinderChosen,
     LaunchersEnded,
+    LeaveCause,
     NodeLeft,
     NodesJoined,
     NodesOff,

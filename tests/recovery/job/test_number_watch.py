@@ -9,7 +9,7 @@ from detectors.numbers.wrong import ToldNumber, Trouble
 from recovery.job.number_watch import CURVE_POINTS_MAX, SETTLE_S, LossCurve, NumberWatch
 from recovery.journal.ledger import Ledger
 from recovery.journal.narrator import narrate
-from recovery.journal.number_records import NumbersWrong
+from recovery.journal.observation_records import NumbersWrong
 from recovery.messages.exchange import (
     BadNumber,
     NotFinite,

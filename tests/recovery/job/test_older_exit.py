@@ -1,5 +1,5 @@
 from detectors.failed.said_error import FailureCause, SaidAtEnd, SaidError
-from recovery.job.older_exit import exit_of_today
+from recovery.job.observation import exit_of_today
 from recovery.messages.exchange import RankError, RankExit
 
 TRACEBACK = ("Traceback (most recent call last):", '  File "a.py", line 1, in f', "ValueError: x")

@@ -13,7 +13,7 @@ from recovery.journal.incident_records import IncidentOpened, PlanWaits, WaitsFo
 from recovery.journal.job_records import OutcomeKind, PersonActed
 from recovery.journal.limits import PlanStep, Policy
 from recovery.journal.node_records import EvidenceTaken
-from recovery.messages.older_reports import symptom_of
+from recovery.messages.codec import symptom_of
 from recovery.messages.outside import PersonAct, Refusal
 from recovery.views.job_view import state_of
 from tests.support.nodes_bench import SETTINGS, Bench, command, evidence, make_training

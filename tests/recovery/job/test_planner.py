@@ -11,8 +11,8 @@ from recovery.journal.attempt_records import Choice, PassedOver
 from recovery.journal.faults import Fault
 from recovery.journal.ledger import Member
 from recovery.journal.limits import BudgetsSpent, PlanStep, Policy, exhausted
+from recovery.messages.codec import symptom_of
 from recovery.messages.exchange import Restore
-from recovery.messages.older_reports import symptom_of
 from tests.support.job_ledgers import FINDING, POLICY, ledger, verdict
 
 pytestmark = pytest.mark.safety

@@ -10,14 +10,14 @@ from recovery.cluster.probe_rules import ProbeRules
 from recovery.job.probe_watch import REFUSED_S
 from recovery.job.settings import JobSettings
 from recovery.journal.attempt_records import AttemptStarted
-from recovery.journal.probe_records import (
+from recovery.journal.observation_records import (
     FabricProbeAsked,
     FabricProbeEnded,
     FabricProbeSkipped,
     ProbeEnd,
+    SlowExplained,
 )
 from recovery.journal.records import Record
-from recovery.journal.slow_rank_records import SlowExplained
 from recovery.messages.exchange import Report
 from recovery.messages.probing import ProbeState, ProbeTold
 from tests.support.findings import slow_part, verdict

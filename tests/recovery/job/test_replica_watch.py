@@ -10,8 +10,8 @@ from recovery.api.wire import ParallelSizes
 from recovery.job.replica_watch import ReplicaWatch
 from recovery.journal.ledger import Ledger
 from recovery.journal.narrator import narrate
+from recovery.journal.observation_records import ParallelDeclared, ReplicasDiffer, ReplicasKnown
 from recovery.journal.records import decode_record, encode_record
-from recovery.journal.snapshot_records import ParallelDeclared, ReplicasDiffer, ReplicasKnown
 from recovery.messages.exchange import HeldSnapshot, PartDigest, Report, SnapshotPoint
 from recovery.views.job_view import view_ledger
 from tests.support.controller_bench import SETTINGS, Bench

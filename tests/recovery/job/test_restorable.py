@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVerdict, Hindrance
+from recovery.job.meters import SaveMeter
 from recovery.job.restorable import checkpoint_seen
-from recovery.job.save_meter import SaveMeter
 from recovery.journal.attempt_records import AttemptStarted, Cause, Choice
 from recovery.journal.narrator import narrate
 from recovery.messages.exchange import Restore

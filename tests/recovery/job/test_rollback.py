@@ -13,8 +13,7 @@ from recovery.journal.faults import Fault
 from recovery.journal.incident_records import IncidentOpened
 from recovery.journal.ledger import Ledger
 from recovery.journal.limits import PlanStep, Policy
-from recovery.journal.number_records import GoesBack, NumbersWrong
-from recovery.journal.snapshot_records import ReplicasDiffer
+from recovery.journal.observation_records import GoesBack, NumbersWrong, ReplicasDiffer
 from recovery.messages.exchange import BadNumber, NotFinite, Restore, SnapshotPoint, StepNumbers
 from tests.support.controller_bench import SETTINGS, Bench
 from tests.support.job_ledgers import FROM_30, HELD, choose, held, ledger, verdict

@@ -10,7 +10,7 @@ from recovery.checkpoints.model import (
     CheckpointVerdict,
     Hindrance,
 )
-from recovery.job.save_meter import SaveMeter
+from recovery.job.meters import SaveMeter
 from recovery.journal.attempt_records import SavesSeen, SavesStalled, SaveStall, StallSource
 from recovery.messages.exchange import VERSION, RankReport, Report, StepTiming
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from detectors.finding import Blame, Kind
-from rankmend.told_place import ToldPlace
+from rankmend.rank_values import ToldPlace
 from recovery.job.controller import Controller
 from recovery.job.settings import JobSettings
 from recovery.job.slow_ranks import SlowRanks
+from recovery.journal.observation_records import SlowEnded, SlowFound
 from recovery.journal.records import Entry, Record
-from recovery.journal.slow_rank_records import SlowEnded, SlowFound
 from recovery.messages.codec import decode_report, encode_message
 from recovery.messages.exchange import VERSION, Endpoint, Order, RankReport, Report, StepTiming
 from recovery.service.measures import Measures

@@ -10,7 +10,7 @@ from recovery.job.slow_causes import PATIENCE_S, SlowInquiry
 from recovery.job.slow_together import TOGETHER_STEPS, explain_together
 from recovery.journal.attempt_records import Placement
 from recovery.journal.ledger import Ledger, SlowNow
-from recovery.journal.slow_rank_records import SlowFound
+from recovery.journal.observation_records import SlowFound
 from tests.support.job_ledgers import slow
 
 PLACEMENT = [Placement(f"n{node}", (2 * node, 2 * node + 1)) for node in range(8)]

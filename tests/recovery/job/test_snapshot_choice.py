@@ -15,7 +15,7 @@ from recovery.journal.attempt_records import (
     Choice,
 )
 from recovery.journal.faults import Fault
-from recovery.journal.snapshot_records import ReplicasDiffer
+from recovery.journal.observation_records import ReplicasDiffer
 from recovery.messages.exchange import Restore, SnapshotPoint
 from tests.support.controller_bench import Bench
 from tests.support.job_ledgers import FROM_30, HELD, POLICY, choose, held, ledger, part, verdict

@@ -6,9 +6,9 @@ import pytest
 
 from recovery.job.copy_rounds import PAUSE_S
 from recovery.job.settings import JobSettings
-from recovery.job.snapshot_fetching import FETCH_S_MAX, PASSING_S_MAX
+from recovery.job.snapshot_choice import FETCH_S_MAX, PASSING_S_MAX
 from recovery.journal.attempt_records import AttemptStarted, Choice, FetchedPart
-from recovery.journal.snapshot_records import ReplicasKnown
+from recovery.journal.observation_records import ReplicasKnown
 from recovery.messages.copying import CopyRequest
 from recovery.messages.exchange import (
     CopyFault,

@@ -5,11 +5,10 @@ from dataclasses import replace
 import pytest
 
 from recovery.job.replica_watch import ReplicaWatch
-from recovery.job.snapshot_choice import STAND_IN_S_MIN, with_snapshot
-from recovery.job.stand_ins import stand_ins
+from recovery.job.snapshot_choice import STAND_IN_S_MIN, stand_ins, with_snapshot
 from recovery.journal.attempt_records import Choice, FetchedPart, Placement
 from recovery.journal.ledger import Ledger
-from recovery.journal.snapshot_records import ReplicasDiffer, ReplicasKnown
+from recovery.journal.observation_records import ReplicasDiffer, ReplicasKnown
 from recovery.messages.exchange import (
     Endpoint,
     HeldSnapshot,

@@ -7,7 +7,7 @@ import pytest
 from detectors.finding import Blame
 from detectors.hang.live import HungLimits, RankStand, detect_hung
 from recovery.checkpoints.model import Hindrance
-from recovery.job.standstill import Patience, judge_standstill
+from recovery.job.attempt_diagnosis import Patience, judge_standstill
 from recovery.journal.attempt_records import StandKind, StandStill
 from recovery.journal.incident_records import IncidentOpened
 from tests.support.controller_bench import Bench, begin

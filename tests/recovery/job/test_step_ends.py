@@ -1,6 +1,6 @@
 from itertools import pairwise
 
-from recovery.job.step_ends import KEPT, StepEnds
+from recovery.job.observation import KEPT, StepEnds
 
 
 def test_the_newest_ends_are_kept_the_oldest_first() -> None:

@@ -4,12 +4,11 @@ from dataclasses import astuple, replace
 
 import pytest
 
-from rankmend.told_hidden import ToldHidden
+from rankmend.rank_values import ToldHidden
 from recovery.goodput.anatomy import anatomy_of
 from recovery.goodput.time_spent import read_time
-from recovery.job.step_meter import StepMeter
-from recovery.journal.attempt_records import StepsSeen
-from recovery.journal.hidden_seen import HiddenSeen
+from recovery.job.meters import StepMeter
+from recovery.journal.attempt_records import HiddenSeen, StepsSeen
 from recovery.messages.exchange import RankReport, Report, StepTiming
 from tests.support.goodput_jobs import BEGIN, entries_of
 

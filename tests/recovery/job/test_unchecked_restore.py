@@ -8,9 +8,8 @@ import pytest
 
 from detectors.finding import Kind, SymptomKind
 from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVerdict, Hindrance
-from recovery.job.restore_choice import choose_checkpoint
+from recovery.job.restore_choice import choose_checkpoint, damage_found
 from recovery.job.snapshot_choice import snapshot_from_damage
-from recovery.job.unchecked_restore import damage_found
 from recovery.journal.attempt_records import (
     AttemptStarted,
     Cause,

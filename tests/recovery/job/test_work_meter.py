@@ -1,6 +1,6 @@
 """The work of an attempt, by the reports of its launchers."""
 
-from recovery.job.work_meter import WorkMeter
+from recovery.job.meters import WorkMeter
 from recovery.journal.attempt_records import WorkSeen
 from recovery.messages.exchange import VERSION, RankReport, RankWork, Report
 

@@ -14,7 +14,7 @@ from recovery.goodput.time_window import catch_up, read_job_time
 from recovery.journal.journal_reader import JournalReader
 from recovery.journal.ledger import Moment
 from recovery.journal.records import Entry
-from recovery.postgres.postgres_records import written
+from recovery.postgres.postgres_journal import written
 from recovery.readings.reading_file import read_readings
 from recovery.service.known_incidents import JobPlace, KnownIncidents
 from recovery.service.postgres_jobs import JournalRows

@@ -18,11 +18,11 @@ from recovery.cluster.plan_verdict import judge, unusable
 from recovery.job.nodes import JobNodes, orders_for
 from recovery.job.planner import Scene, plan
 from recovery.job.settings import JobSettings
-from recovery.journal.leaving import LeaveCause, LeaveReason, cut_off_from
 from recovery.journal.ledger import Ledger
 from recovery.journal.limits import PlanStep
+from recovery.journal.node_records import LeaveCause, LeaveReason, cut_off_from
+from recovery.messages.codec import symptom_of
 from recovery.messages.exchange import Order, Report
-from recovery.messages.older_reports import symptom_of
 from tests.support.old_journals import JOBS, read
 
 pytestmark = pytest.mark.safety

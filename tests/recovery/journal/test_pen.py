@@ -9,7 +9,7 @@ from recovery.journal.attempt_records import AttemptAbandoned, Milestone
 from recovery.journal.journal_rows import GROUP_ROWS_MAX
 from recovery.journal.pen import PENDING_MAX, AheadPen, DirectPen
 from recovery.journal.records import Entry, Record
-from recovery.postgres.database_errors import LeaseLostError
+from recovery.postgres.database import LeaseLostError
 
 pytestmark = pytest.mark.safety
 

@@ -5,18 +5,18 @@ from dataclasses import replace
 import pytest
 
 from detectors.fabric.probe_evidence import ProbeSays
+from recovery.journal.cluster_narrator import describe_now, end_of_probe
 from recovery.journal.ledger import ProbesNow
 from recovery.journal.narrator import narrate
-from recovery.journal.probe_narrator import describe_now, end_of_probe
-from recovery.journal.probe_records import (
+from recovery.journal.observation_records import (
     FabricProbeAsked,
     FabricProbeEnded,
     FabricProbeSkipped,
     ProbeEnd,
     ProbeLimits,
+    SlowExplained,
 )
 from recovery.journal.records import Entry
-from recovery.journal.slow_rank_records import SlowExplained
 from recovery.report.overview import slow_ranks
 from tests.support.job_ledgers import slow
 

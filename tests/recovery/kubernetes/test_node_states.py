@@ -6,7 +6,7 @@ import pytest
 
 from rankmend.cli.kubernetes_node_lines import render_kubernetes_nodes, say_state
 from recovery.api import wire
-from recovery.console.kubernetes_nodes import NodeInKubernetes, is_noted
+from recovery.console.fleet import NodeInKubernetes, is_noted
 from recovery.kubernetes.node_states import SHOWN_MAX, SeenNode, read_state
 
 READY = {"type": "Ready", "status": "True"}

@@ -6,8 +6,7 @@ from typing import Any
 
 from recovery.cluster.cluster_limits import AlertRules
 from recovery.cluster.incoming_alerts import IncomingAlert, target_of
-from recovery.kubernetes.signals import SIGNALS, SignalKind, read_signals
-from recovery.service.kubernetes_signals import KubernetesSignals
+from recovery.service.kubernetes_service import SIGNALS, KubernetesSignals, SignalKind, read_signals
 from tests.recovery.slurm.fakes import MovedClock
 
 PAGE = Path(__file__).parents[3] / "docs/use/kubernetes.md"

@@ -15,12 +15,14 @@ from recovery.launcher.decision.decide import (
     decide,
 )
 from recovery.launcher.decision.launcher_state import (
+    ATTEMPT_MAX,
     AskForFence,
     AskRanksToStop,
     AttemptFacts,
     CollectEvidence,
     ContinueRanks,
     FindCheckpoints,
+    FollowedOrders,
     ForgetAttempt,
     KeepLease,
     KeptLease,
@@ -33,7 +35,6 @@ from recovery.launcher.decision.launcher_state import (
     StartRanks,
     WatchCheckpoints,
 )
-from recovery.launcher.decision.orders import ATTEMPT_MAX, FollowedOrders
 from recovery.messages.exchange import Endpoint, Order, Peer, Restore, Stop
 
 NOW_S = 1000.0

@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 from rankmend.clock import SystemClock
-from recovery.launcher.evidence import incident_folder as bounds
-from recovery.launcher.evidence.evidence_collector import EvidenceCollector, RankSource
-from recovery.launcher.evidence.incident_folder import EvidenceFolder
-from recovery.launcher.evidence.recorder import (
+from recovery.launcher.evidence import evidence_collector as bounds
+from recovery.launcher.evidence.evidence_collector import (
+    EvidenceCollector,
+    EvidenceFolder,
+    RankSource,
+)
+from recovery.launcher.evidence.rank_evidence import (
     RecorderFiles,
     ask_for_dump,
     recorder_environment,

@@ -4,11 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from recovery.launcher.ranks.first_imports import (
-    SCRIPT_BYTES_MAX,
-    first_imports,
-    read_first_imports,
-)
+from recovery.launcher.ranks.rank_imports import SCRIPT_BYTES_MAX, first_imports, read_first_imports
 
 
 def names_of(text: str, own: tuple[str, ...] = ()) -> list[str]:

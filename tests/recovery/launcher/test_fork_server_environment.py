@@ -12,7 +12,7 @@ from rankmend.hook import layout
 from recovery.launcher.guardian.packets import Exited, SpawnFailed
 from recovery.launcher.ranks.command import RankCommand
 from recovery.launcher.ranks.fork_server import ServerState
-from recovery.launcher.ranks.kept_imports import KeptImports
+from recovery.launcher.ranks.rank_imports import KeptImports
 from tests.support.eventually import eventually
 from tests.support.fork_bench import Node
 from tests.support.hook import each_python

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from recovery.launcher.guardian.watch import END_S, WAKE_S, Care, GuardianWatch
+from recovery.launcher.guardian.keeper import END_S, WAKE_S, Care, GuardianWatch
 
 pytestmark = pytest.mark.safety
 

@@ -17,8 +17,7 @@ from recovery.launcher.agent_link import AgentLink
 from recovery.launcher.guardian.guardian_client import Guardian
 from recovery.launcher.launcher import Launcher
 from recovery.launcher.membership.checkpoint_access import Storage
-from recovery.launcher.membership.lease import boot_time_s
-from recovery.launcher.membership.node_membership import Membership
+from recovery.launcher.membership.node_membership import Membership, boot_time_s
 from recovery.launcher.membership.peer_launchers import Peers, PeerWord
 from recovery.launcher.processes.process_tree import find_marked
 from recovery.launcher.ranks.command import RankCommand

@@ -14,10 +14,10 @@ import pytest
 
 from rankmend.clock import SystemClock
 from recovery.launcher.guardian.packets import Exited, Spawned, SpawnFailed
-from recovery.launcher.ranks import kept_imports
+from recovery.launcher.ranks import rank_imports
 from recovery.launcher.ranks.command import Interpreter, RankCommand
 from recovery.launcher.ranks.fork_server import GUESSES_MAX, ServerState
-from recovery.launcher.ranks.kept_imports import KeptImports, TriedImports, varying
+from recovery.launcher.ranks.rank_imports import KeptImports, TriedImports, varying
 from tests.support.eventually import eventually
 from tests.support.fork_bench import STDLIB, Node
 
@@ -88,7 +88,7 @@ def test_an_old_list_counts_as_none(tmp_path: Path) -> None:
     kept = keeper(tmp_path)
     kept.write(TRIED)
     (path,) = eventually(lambda: kept_files(tmp_path), "it is kept")
-    then_s = SystemClock().unix_s() - kept_imports.KEPT_S_MAX - 10
+    then_s = SystemClock().unix_s() - rank_imports.KEPT_S_MAX - 10
 
     os.utime(path, (then_s, then_s))
 

@@ -8,7 +8,7 @@ from recovery.job.membership import Word, judge_gone
 from recovery.journal.attempt_records import Placement
 from recovery.journal.ledger import Ledger, Member
 from recovery.journal.limits import Policy
-from recovery.launcher.membership.lease import RankDeadline, prolong
+from recovery.launcher.membership.node_membership import RankDeadline, prolong
 from recovery.messages.exchange import Endpoint
 
 pytestmark = pytest.mark.safety

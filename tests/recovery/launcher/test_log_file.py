@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from rankmend.console import Outlet, OutletTarget
 from rankmend.errors import ConfigError
-from rankmend.outlet import Outlet, OutletTarget
-from recovery.launcher.ranks.log_file import LogFile
+from recovery.launcher.ranks.rank_output import LogFile
 from recovery.run.options import RunOptions, make_log_folder, make_output_plan
 
 pytestmark = pytest.mark.process

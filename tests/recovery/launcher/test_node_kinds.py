@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from recovery.launcher.host.node_kinds import read_node_kinds
+from recovery.launcher.host.hardware import read_node_kinds
 from recovery.messages.exchange import KIND_MAX, NodeKinds
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rankmend.errors import MessageError
-from recovery.launcher.decision.orders import ATTEMPT_MAX
+from recovery.launcher.decision.launcher_state import ATTEMPT_MAX
 from recovery.messages.codec import decode_order, encode_message
 from recovery.messages.exchange import Endpoint, Peer, Restore, Stop
 from tests.support.launcher_bench import STEPS, Node, both, make_node

@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from recovery.job.membership import witness_groups
-from recovery.launcher.membership.lease import Lease
-from recovery.launcher.membership.peer_turns import PeerTurns
+from recovery.launcher.membership.node_membership import Lease
+from recovery.launcher.membership.peer_launchers import PeerTurns
 from recovery.messages.exchange import Endpoint, Peer
 
 LEASE_S = 15.0  # the default

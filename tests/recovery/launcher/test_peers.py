@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recovery.launcher.membership.lease import Lease, boot_time_s
+from recovery.launcher.membership.node_membership import Lease, boot_time_s
 from recovery.launcher.membership.peer_launchers import LINE_BYTES_MAX, Peers, PeerWord
 from recovery.launcher.rendezvous.ports import PortRange
 from recovery.messages.exchange import Endpoint, Peer

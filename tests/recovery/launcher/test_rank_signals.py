@@ -18,8 +18,7 @@ import pytest
 from rankmend.errors import SourceError
 from recovery.launcher.guardian.packets import Exited, ProgressHolder, Spawned
 from recovery.launcher.guardian.rank_signals import read_masks
-from recovery.launcher.processes.outer_pid import find_outer
-from recovery.launcher.processes.process_tree import ProcessRef, read_state
+from recovery.launcher.processes.process_tree import ProcessRef, find_outer, read_state
 from recovery.launcher.ranks.launched import LaunchedRank
 from tests.support.eventually import eventually
 from tests.support.guardian_ward import PYTHON, Ward

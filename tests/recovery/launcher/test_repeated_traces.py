@@ -1,6 +1,7 @@
 """A traceback that several ranks of a node print is shown once, and nothing else is kept back."""
 
-from recovery.launcher.ranks.repeated_traces import LINES_MAX, RepeatedTraces
+from recovery.launcher.ranks.rank_output import TRACE_LINES_MAX as LINES_MAX
+from recovery.launcher.ranks.rank_output import RepeatedTraces
 
 TRACE = [
     b"Traceback (most recent call last):\n",

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from recovery.checkpoints.marks import FenceFile
-from recovery.launcher.decision.launcher_state import LauncherState
-from recovery.launcher.decision.orders import FollowedOrders
+from recovery.launcher.decision.launcher_state import FollowedOrders, LauncherState
 from recovery.launcher.membership.checkpoint_access import Storage
 from recovery.launcher.membership.node_membership import Membership
 from recovery.launcher.membership.peer_launchers import Peers, PeerWord

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from recovery.launcher.ranks.shared_imports import share
+from recovery.launcher.ranks.rank_imports import share
 
 A, B, C, OWN = (["a", "/a.py"], ["b", "/b.py"], ["c", "/c.py"], ["own", "/own.py"])
 

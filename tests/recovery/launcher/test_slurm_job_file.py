@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from recovery.launcher.ranks.slurm_job_file import NAME, write_slurm_job
+from recovery.launcher.ranks.runtime_folder import NAME, write_slurm_job
 
 
 def test_the_folder_names_the_job_of_the_newest_launcher(tmp_path: Path) -> None:

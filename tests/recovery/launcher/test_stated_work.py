@@ -3,7 +3,7 @@
 import pytest
 
 from rankmend.errors import ConfigError
-from recovery.launcher.ranks.stated_work import StatedWork, parse_step_work
+from recovery.launcher.ranks.launch_plan import StatedWork, parse_step_work
 from recovery.messages.exchange import RankWork
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from detectors.failed.said_error import FailureCause, SaidAtEnd, SaidError
 from rankmend.errors import MessageError
-from rankmend.told_hidden import ToldHidden
+from rankmend.rank_values import ToldHidden
 from recovery.checkpoints.model import HeldPart, Share
 from recovery.messages import copying, exchange, probing
 from recovery.messages.codec import (

@@ -12,7 +12,7 @@ from recovery.cluster.cluster_limits import Budgets, ClusterPolicy
 from recovery.cluster.gate import Judgement, PlanRequest
 from recovery.journal.cluster_records import Spent
 from recovery.journal.limits import PlanStep
-from recovery.messages.older_reports import symptom_of
+from recovery.messages.codec import symptom_of
 from recovery.postgres.leases import JournalLease
 from recovery.postgres.postgres_journal import PostgresJournal, read_entries
 from tests.support.eventually import DEADLINE_S

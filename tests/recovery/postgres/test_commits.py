@@ -7,7 +7,7 @@ import pytest
 
 from rankmend.errors import JournalError
 from recovery.journal.attempt_records import Milestone
-from recovery.postgres.database_errors import CommitUnknownError, DatabaseAwayError
+from recovery.postgres.database import CommitUnknownError, DatabaseAwayError
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.journals import PostgresPlace
 from tests.support.postgres import PostgresServer, Wire

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rankmend.clock import SystemClock
-from recovery.postgres.database_clock import DatabaseClock
+from recovery.postgres.leases import DatabaseClock
 from recovery.service.daemon import read
 from recovery.service.server import Service, ServiceThread
 from tests.support.controllers import configure

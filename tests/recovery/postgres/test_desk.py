@@ -11,7 +11,7 @@ import pytest
 from rankmend.clock import SystemClock, read_boot_id
 from rankmend.errors import JournalError, ManagerAwayError
 from recovery.journal.slurm_records import SlurmAct, SlurmActs, SlurmOutcome
-from recovery.postgres.database_errors import LeaseLostError
+from recovery.postgres.database import LeaseLostError
 from recovery.postgres.desk_journal import DeskJournal
 from recovery.postgres.leases import Leases
 from recovery.service.desk_service import DeskService

@@ -11,8 +11,7 @@ import pytest
 from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError, RankmendError
 from recovery.journal.attempt_records import Milestone
-from recovery.postgres.database import Database
-from recovery.postgres.database_errors import DatabaseAwayError
+from recovery.postgres.database import Database, DatabaseAwayError
 from recovery.postgres.leases import HeldByOtherError, Leases
 from recovery.postgres.postgres_journal import PostgresJournal, read_entries
 from tests.support.eventually import DEADLINE_S, eventually

@@ -11,8 +11,7 @@ from rankmend.clock import SystemClock
 from recovery.journal.attempt_records import AttemptAbandoned, Milestone
 from recovery.journal.pen import AheadPen
 from recovery.journal.records import Entry
-from recovery.postgres.database import Database
-from recovery.postgres.database_errors import LeaseLostError
+from recovery.postgres.database import Database, LeaseLostError
 from recovery.postgres.group_commit import GroupCommit
 from recovery.postgres.leases import Leases
 from recovery.postgres.postgres_journal import PostgresJournal, read_entries

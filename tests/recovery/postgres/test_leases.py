@@ -10,7 +10,7 @@ from rankmend.clock import SystemClock
 from rankmend.errors import JournalError
 from recovery.journal.attempt_records import Milestone
 from recovery.journal.open_journal import JournalMovedError
-from recovery.postgres.database_errors import LeaseLostError, StatementRefusedError
+from recovery.postgres.database import LeaseLostError, StatementRefusedError
 from recovery.postgres.leases import HeldByOtherError, JournalLease, Leases
 from recovery.postgres.postgres_journal import PostgresJournal
 from tests.support.eventually import DEADLINE_S, eventually

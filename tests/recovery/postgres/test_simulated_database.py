@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from recovery.postgres.database_errors import StatementRefusedError
+from recovery.postgres.database import StatementRefusedError
 from tests.support.postgres import PostgresServer
 from tests.support.simulation_database import SimServer
 from tests.support.simulation_queries import QUERIES

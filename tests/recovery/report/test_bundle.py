@@ -24,9 +24,8 @@ from recovery.journal.incident_records import (
 from recovery.journal.job_records import JobOpened
 from recovery.journal.limits import Policy
 from recovery.journal.store import Journal
-from recovery.report.bundle import make_bundle
+from recovery.report.bundle import find_secrets, make_bundle
 from recovery.report.overview import find_story
-from recovery.report.own_secrets import find_secrets
 from recovery.report.scrub import Scrubber, shown_environment
 from recovery.service.meeting_secret import Identity
 from tests.support.eventually import DEADLINE_S

@@ -10,7 +10,7 @@ from recovery.job.controller import Controller
 from recovery.job.nodes import Orders
 from recovery.journal.job_records import JobOutcome, OutcomeKind
 from recovery.launcher.launcher import Launcher
-from recovery.launcher.membership.alone import alone
+from recovery.launcher.membership.node_membership import alone
 from recovery.messages.exchange import Order, Report, StopReason
 from recovery.run.in_process_link import InProcessLink
 from tests.support.eventually import DEADLINE_S

@@ -8,16 +8,20 @@ import pytest
 import urllib3
 
 from rankmend.clock import SystemClock
-from recovery.api.controller_errors import ControllerError, RefusedError, UnreachableError
+from recovery.api.controller_errors import (
+    ControllerError,
+    RefusedError,
+    TlsFault,
+    UnreachableError,
+    tls_fault_of,
+)
 from recovery.api.launcher_client import LauncherClient
-from recovery.api.tls_fault import TlsFault, tls_fault_of
 from recovery.api.wire import Accepted, Join, JoinAnswer, Problem
 from recovery.journal.job_records import JobOutcome, OutcomeKind
 from recovery.launcher.membership.checkpoint_access import Storage
 from recovery.launcher.membership.peer_launchers import Peers
 from recovery.messages.exchange import LauncherLine, SnapshotPoint
-from recovery.run.joining import hint_for, join
-from recovery.run.remote_link import RemoteLink, describe
+from recovery.run.remote_link import RemoteLink, describe, hint_for, join
 from tests.support.launcher_bench import order
 from tests.support.service import join_of
 

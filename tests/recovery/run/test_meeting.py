@@ -16,7 +16,7 @@ from recovery.journal.job_records import RecordsLost
 from recovery.journal.limits import Policy
 from recovery.journal.records import Entry
 from recovery.run.meeting import claim_name
-from recovery.run.meeting_note import CLAIMS_KEPT, HostFolder
+from recovery.run.meeting_site import CLAIMS_KEPT, HostFolder
 from recovery.run.options import (
     Meeting,
     Mode,

@@ -12,9 +12,7 @@ import pytest
 from recovery.journal.job_key import JobKey
 from recovery.journal.limits import Policy
 from recovery.run.host_guard import HostGuard
-from recovery.run.meeting_client import MeetingClient
-from recovery.run.meeting_note import HostFolder, HostNote
-from recovery.run.meeting_site import Site
+from recovery.run.meeting_site import HostFolder, HostNote, MeetingClient, Site
 from recovery.run.options import Meeting, RunOptions
 from recovery.service.meeting_secret import Identity, new_secret
 from tests.support.eventually import DEADLINE_S, eventually

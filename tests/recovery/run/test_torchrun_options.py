@@ -16,11 +16,10 @@ from rankmend.cli import cli
 from rankmend.cli.run import NUMA_MODES, run
 from rankmend.errors import ConfigError, LaunchError
 from recovery.journal.job_records import JobOutcome, OutcomeKind
-from recovery.launcher.host.device_count import count_devices
-from recovery.launcher.host.numa import read_bindings
+from recovery.launcher.host.interpreter import count_devices, read_bindings
 from recovery.launcher.ranks.rank_output import Output
 from recovery.messages.exchange import RankError
-from recovery.run.error_file import VARIABLE, write_error_file
+from recovery.run.node_launcher import VARIABLE, write_error_file
 from recovery.run.options import (
     RunOptions,
     count_ranks,

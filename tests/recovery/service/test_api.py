@@ -21,10 +21,10 @@ from recovery.api.controller_errors import (
     ConflictError,
     JobEndedError,
     RefusedError,
+    TlsFault,
     UnknownJobError,
     UnreachableError,
 )
-from recovery.api.tls_fault import TlsFault
 from recovery.journal.job_records import OutcomeKind
 from recovery.messages.exchange import (
     WHY_NOT_FORKED_CHARACTERS_MAX,

@@ -13,9 +13,16 @@ import urllib3
 
 from rankmend.clock import SystemClock
 from recovery.service import authority
-from recovery.service.bmc_check import AGAIN_S_MAX, CHECKS_AT_ONCE, FIRST_S_MAX, REFRESH_S, BmcCheck
 from recovery.service.bmc_power import BmcPower
-from recovery.service.bmc_readings import REFUSED_S, BmcReadings
+from recovery.service.bmc_readings import (
+    AGAIN_S_MAX,
+    CHECKS_AT_ONCE,
+    FIRST_S_MAX,
+    REFRESH_S,
+    REFUSED_S,
+    BmcCheck,
+    BmcReadings,
+)
 from recovery.service.bmcs import BmcDirectory
 from recovery.service.controller_config import BmcRule, Config, Discovery
 from recovery.service.request_errors import FullError

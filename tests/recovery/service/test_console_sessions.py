@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from recovery.console.sessions import IDLE_S_MAX, name_of
-from recovery.postgres.database_errors import DatabaseAwayError
+from recovery.postgres.database import DatabaseAwayError
 from recovery.service.console_sessions import ConsoleSessions
 from tests.support.clocks import FakeClock
 

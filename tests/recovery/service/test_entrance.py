@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from rankmend.errors import ConfigError
 from recovery.cluster.alert_shares import NODE_ALERTS_MAX
 from recovery.service import authority, controller_config
-from recovery.service.body_reader import NODE_BODY_BYTES_MAX
-from recovery.service.entrance import Entrance, Quota
+from recovery.service.call import NODE_BODY_BYTES_MAX
+from recovery.service.guard import Entrance, Quota
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.service import Running, make_folder, running
 

@@ -1,6 +1,6 @@
 """When the controller's service looks for cycles of dead objects."""
 
-from recovery.service.garbage import Cycles, read_resident_bytes
+from recovery.service.daemon import Cycles, read_resident_bytes
 
 MIB = 1024 * 1024
 

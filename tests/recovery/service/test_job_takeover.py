@@ -13,11 +13,9 @@ from rankmend.clock import SystemClock
 from recovery.journal.attempt_records import Milestone
 from recovery.journal.job_records import JobOpened
 from recovery.journal.stored_journal import JournalFile
-from recovery.postgres.append_group import AppendGroup
-from recovery.postgres.database import Database
-from recovery.postgres.database_errors import LeaseLostError
+from recovery.postgres.database import Database, LeaseLostError
 from recovery.postgres.leases import HeldByOtherError, Leases
-from recovery.postgres.postgres_journal import PostgresJournal, read_entries
+from recovery.postgres.postgres_journal import AppendGroup, PostgresJournal, read_entries
 from recovery.service.job_store import FoundJobs, StoredJob
 from recovery.service.job_takeover import JobTakeover, TakenJob
 from tests.support.controllers import configure

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from recovery.kubernetes.limits import KubernetesLimits
-from recovery.service.kubernetes_signals import LOOK_S
+from recovery.service.kubernetes_service import LOOK_S
 from tests.support.eventually import eventually
 from tests.support.kubernetes import Cluster
 from tests.support.service import Speaker, join_of, make_folder, running

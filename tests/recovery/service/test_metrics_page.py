@@ -17,8 +17,8 @@ from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
 from recovery.service.call import Accepts
+from recovery.service.handlers.health import metrics_page
 from recovery.service.measures import Measures
-from recovery.service.metrics_page import metrics_page
 from tests.support.bound_to_test import BOUND_TO_TEST
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.free_port import free_port

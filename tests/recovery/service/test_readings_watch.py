@@ -9,7 +9,7 @@ import pytest
 from detectors.formats.cooling_file import COOLING_FILE
 from detectors.parts.cooling import CoolingReading
 from rankmend.clock import SystemClock
-from recovery.service.readings_watch import SILENT_S, ReadingsWatch
+from recovery.service.pager import SILENT_S, ReadingsWatch
 from tests.support.eventually import DEADLINE_S
 
 pytestmark = pytest.mark.process

@@ -28,9 +28,16 @@ from rankmend.watched_report import LeftJob, PresentJob, ReportTaken, WatchedRep
 from recovery.api.controller_errors import RefusedError, UnreachableError
 from recovery.journal.witnesses import Witness
 from recovery.service import authority, controller_config, template
-from recovery.service.access import Doorman, Rate, Rates, node_names
+from recovery.service.access import (
+    SUBJECT_HEADER,
+    Doorman,
+    Rate,
+    Rates,
+    node_names,
+    peer_headers,
+    read_peer,
+)
 from recovery.service.daemon import read
-from recovery.service.peer_header import SUBJECT_HEADER, peer_headers, read_peer
 from recovery.service.roles import DeniedError, Role, Subject, TooManyError
 from recovery.service.tokens import (
     TokenRefusedError,

@@ -7,13 +7,11 @@ import pytest
 from recovery.goodput.held_sums import Counted, HeldSums
 from recovery.goodput.time_window import catch_up
 from recovery.goodput.timeline import TimePart
-from recovery.journal.attempt_records import Milestone, StepsSeen, WorkSeen
-from recovery.journal.hidden_seen import HiddenSeen
+from recovery.journal.attempt_records import HiddenSeen, Milestone, StepsSeen, WorkSeen
 from recovery.journal.job_records import JobOpened, LauncherStarted
 from recovery.journal.store import Journal, open_readonly
 from recovery.journal.stored_journal import JournalFile
-from recovery.service.past_sizes import PastSizes
-from recovery.service.time_accounts import TimeAccounts
+from recovery.service.time_accounts import PastSizes, TimeAccounts
 from tests.support.eventually import eventually
 from tests.support.goodput_jobs import BEGIN, END, FAILED, entries_of, time_of
 from tests.support.service import make_folder, running, two_speakers

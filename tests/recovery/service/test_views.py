@@ -26,7 +26,7 @@ from recovery.job.rank_picture import RankPicture, RankState
 from recovery.service.controller_config import Config, Discovery
 from recovery.service.served_job import Job
 from recovery.service.views import view_nodes, view_planes
-from recovery.views.rank_view import view_ranks
+from recovery.views.job_view import view_ranks
 from tests.support.cluster_desk import make_desk
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.service import Running, Speaker, join_of, make_folder, running

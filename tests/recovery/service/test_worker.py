@@ -17,7 +17,7 @@ from recovery.cluster.cluster_limits import ClusterPolicy
 from recovery.journal.job_records import JobEnded, JobOutcome, OutcomeKind
 from recovery.journal.limits import Policy
 from recovery.journal.store import Journal
-from recovery.postgres.database_errors import CommitUnknownError, LeaseLostError
+from recovery.postgres.database import CommitUnknownError, LeaseLostError
 from recovery.service import stored_jobs, worker_inbox
 from recovery.service.job_registry import JobRegistry, newcomers_room
 from recovery.service.listening_clock import Hearing

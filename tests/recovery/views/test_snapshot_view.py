@@ -9,8 +9,7 @@ import pytest
 from recovery.api.wire import SnapshotView
 from recovery.journal.attempt_records import Placement
 from recovery.journal.checkpoint_cost import PRIOR_RANK_S, Costs, best_interval_s, cost_of
-from recovery.journal.ledger import Ledger, Member
-from recovery.journal.save_history import SaveHistory
+from recovery.journal.ledger import Ledger, Member, SaveHistory
 from recovery.messages.exchange import HeldSnapshot, KeptSnapshots
 from recovery.snapshots.memory import NodeMemory
 from recovery.views.snapshot_view import WITHOUT_MAX, view_snapshots

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from recovery.journal.probe_records import ProbeEnd
+from recovery.journal.observation_records import ProbeEnd
 from recovery.messages.outside import PersonAct
 from tests.support.eventually import eventually
 from tests.support.fabric import LINK_BYTES_PER_S, SLOW_BYTES_PER_S

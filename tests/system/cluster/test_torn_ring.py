@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from recovery.launcher.membership.lease import Lease, boot_time_s
+from recovery.launcher.membership.node_membership import Lease, boot_time_s
 from recovery.launcher.membership.peer_launchers import Peers, PeerWord
 from recovery.launcher.rendezvous.ports import PortRange
 from recovery.messages.exchange import Peer

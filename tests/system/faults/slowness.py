@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from recovery.journal.slow_rank_records import SlowEnded, SlowExplained, SlowFound
+from recovery.journal.observation_records import SlowEnded, SlowExplained, SlowFound
 from tests.support import forked_cli
 from tests.support.eventually import eventually
 from tests.system.faults.harness import JOBS, Job

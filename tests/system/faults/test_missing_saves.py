@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rankmend.unsaved import Unsaved
+from rankmend.rank_values import Unsaved
 from recovery.journal.attempt_records import SavesMissing
 from tests.support import forked_cli
 from tests.support.agent import running_agent

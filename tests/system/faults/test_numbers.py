@@ -8,7 +8,7 @@ import pytest
 
 from detectors.finding import Kind
 from detectors.numbers.wrong import ToldNumber, Trouble
-from recovery.journal.number_records import GoesBack, NumbersWrong
+from recovery.journal.observation_records import GoesBack, NumbersWrong
 from tests.support.eventually import eventually
 from tests.system.faults.harness import Job, assert_recovered
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from recovery.journal.attempt_records import Choice
-from recovery.journal.snapshot_records import ReplicasDiffer
+from recovery.journal.observation_records import ReplicasDiffer
 from recovery.launcher.processes.process_tree import find_marked
 from tests.support import forked_cli
 from tests.support.eventually import eventually

@@ -52,8 +52,8 @@ from recovery.journal.node_records import EvidenceTaken
 from recovery.journal.records import KINDS, Entry, Record, UnknownRecord, decode_record
 from recovery.journal.slurm_records import SLURM_KINDS
 from recovery.journal.watched_records import WATCHED_KINDS
+from recovery.messages.codec import symptom_of
 from recovery.messages.exchange import RankError, Restore, SnapshotPoint, Stop, StopReason
-from recovery.messages.older_reports import symptom_of
 
 OPENING = (JobOpened("job-1", "digits"), LauncherStarted(("n1",), 2, 1, "0.1"))
 NOTHING = Choice(True, None, "nothing found")

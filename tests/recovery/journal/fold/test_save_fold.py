@@ -18,9 +18,8 @@ from recovery.journal.attempt_records import (
 from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.incident_machine import Outcome
 from recovery.journal.job_records import JobOpened, LauncherStarted
-from recovery.journal.ledger import Ledger
+from recovery.journal.ledger import HALF_LIFE_S, Ledger, Restored, SaveHistory
 from recovery.journal.records import Entry, Record
-from recovery.journal.save_history import HALF_LIFE_S, Restored, SaveHistory
 from recovery.views.checkpoint_view import view_checkpoint
 from tests.support.goodput_jobs import FAILURE, OPENED, PLAN, VERIFIED, event, started
 

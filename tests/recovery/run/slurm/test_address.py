@@ -3,18 +3,18 @@
 import pytest
 
 from rankmend.errors import ConfigError
-from recovery.run.slurm import address
+from recovery.run.slurm import taking
 
 pytestmark = pytest.mark.process
 
 
 def test_name_that_resolves_is_used_as_it_is() -> None:
-    assert address.node_address("localhost") == "localhost"
+    assert taking.node_address("localhost") == "localhost"
 
 
 def test_address_is_read_out_of_what_slurm_says_of_a_node() -> None:
     told = "NodeName=node1 Arch=x86_64 NodeAddr=10.0.0.7 NodeHostName=vm Port=1"
 
-    assert address.parse_address("node1", told) == "10.0.0.7"
+    assert taking.parse_address("node1", told) == "10.0.0.7"
     with pytest.raises(ConfigError, match=r"node1.*--rdzv-endpoint"):
-        address.parse_address("node1", "NodeName=node1 State=IDLE")
+        taking.parse_address("node1", "NodeName=node1 State=IDLE")

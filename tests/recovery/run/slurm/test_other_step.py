@@ -9,9 +9,7 @@ from rankmend.errors import JobHeldError
 from recovery.journal.job_key import JobKey
 from recovery.journal.limits import Policy
 from recovery.run.host_guard import HostGuard
-from recovery.run.meeting_client import MeetingClient
-from recovery.run.meeting_note import HostFolder, HostNote
-from recovery.run.meeting_site import Site
+from recovery.run.meeting_site import HostFolder, HostNote, MeetingClient, Site
 from recovery.run.options import Meeting, RunOptions
 
 pytestmark = pytest.mark.safety
