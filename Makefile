@@ -130,11 +130,11 @@ jepsen: $(VENV)/.dev ## three controllers on PostgreSQL under faults for an hour
 
 simulation: export RANKMEND_SIM_SECONDS ?= 3600
 simulation: $(VENV)/.dev ## the same faults in simulated time, a seed after the other for an hour (RANKMEND_SIM_SECONDS, RANKMEND_SIM_SEED)
-	$(BIN)/python -m pytest -q -s --timeout 0 -p no:cacheprovider tests/recovery/postgres/test_simulated_controllers.py -k random
+	$(BIN)/python -m pytest -q -s --timeout 0 -p no:cacheprovider tests/recovery/journal/postgres/test_simulated_controllers.py -k random
 
 simulation-findings: export RANKMEND_SIM_SEEDS ?= 5000
 simulation-findings: $(VENV)/.dev ## rules gone mad against a healthy fleet, a seed after the other (RANKMEND_SIM_SEEDS, RANKMEND_SIM_SEED)
-	$(BIN)/python -m pytest -q --timeout 0 -p no:cacheprovider tests/recovery/cluster/test_false_findings.py
+	$(BIN)/python -m pytest -q --timeout 0 -p no:cacheprovider tests/recovery/controller/cluster/test_false_findings.py
 
 scoreboard: $(VENV)/.dev ## detectors over labelled cases (RANKMEND_DATASETS, TRUTH=DIR)
 	$(BIN)/python -m bench.scoreboard $(if $(TRUTH),--truth $(TRUTH)) $(SCOREBOARD_ARGS)

@@ -1,4 +1,4 @@
-"""The entry point of the group `torchrun.handlers` of PyTorch (`recovery.torchrun.handler` does the work).
+"""The entry point of the group `torchrun.handlers` of PyTorch (`recovery.launcher.torchrun.handler` does the work).
 
 Every process that imports torch.distributed.elastic loads this module, training scripts among them, also where another
 backend is chosen. So it lies outside the package: `import rankmend` belongs to the script, at the script's own time.
@@ -19,4 +19,4 @@ def _create_handler(parameters: Any) -> Any:
     from rankmend.parts_path import put_on_path  # noqa: PLC0415
 
     put_on_path()
-    return import_module("recovery.torchrun.handler").create_handler(parameters)
+    return import_module("recovery.launcher.torchrun.handler").create_handler(parameters)

@@ -39,8 +39,8 @@ from recovery.checkpoints.background import CheckpointWatch
 from recovery.checkpoints.deadline import Deadline
 from recovery.checkpoints.finder import CheckpointFinder
 from recovery.checkpoints.manifests import Manifests
-from recovery.checkpoints.model import CheckpointSettings, Share
 from recovery.checkpoints.priority import check_rate
+from recovery.messages.candidates import CheckpointSettings, Share
 
 FORK = multiprocessing.get_context("fork")
 CHUNK_BYTES = 1 << 20

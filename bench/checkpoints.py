@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from recovery.checkpoints.finder import CheckpointFinder
-from recovery.checkpoints.model import CheckpointSettings
+from recovery.messages.candidates import CheckpointSettings
 
 REPEATS = 5
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import psutil
 
-from recovery.job.controller import Controller
-from recovery.job.settings import JobSettings
+from recovery.controller.job.controller import Controller
+from recovery.controller.job.settings import JobSettings
 from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.journal_rows import GENESIS, make_row
 from recovery.journal.limits import Policy

@@ -29,7 +29,7 @@ from recovery.messages.exchange import (
     RankExit,
     RankReport,
 )
-from recovery.service.served_job import Job
+from recovery.service.jobs.served_job import Job
 from tests.support.service import Speaker, make_folder, running, two_speakers
 
 # Nothing waits for what nobody tells, and no limit ends the job.

@@ -21,9 +21,9 @@ from report_time import GPUS, NODES, Job, write_job
 from rankmend.clock import SystemClock
 from recovery.api.wire import Join
 from recovery.service.daemon import read
+from recovery.service.jobs.stored_jobs import StoredJob, job_key
 from recovery.service.server import Service, ServiceThread
 from recovery.service.setup import init
-from recovery.service.stored_jobs import StoredJob, job_key
 
 HOUR_S = 3600.0
 

@@ -5,7 +5,7 @@
     python bench/give_up.py --output /tmp/a.json
 
 Decided by the code that decides in production: failures become records, `recovery.journal.fold` folds
-them, `recovery.job.planner` plans and chooses checkpoints. Simulated is the world: failures come at
+them, `recovery.controller.job.planner` plans and chooses checkpoints. Simulated is the world: failures come at
 random (exponential), training advances, checkpoints are saved. Time is counted in hours.
 """
 
@@ -18,8 +18,7 @@ from pathlib import Path
 from random import Random
 
 from detectors.finding import Blame, Finding, Kind, Severity
-from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVerdict
-from recovery.job.planner import choose_checkpoint, is_progress, plan, refuse_choice
+from recovery.controller.job.planner import choose_checkpoint, is_progress, plan, refuse_choice
 from recovery.journal.attempt_records import (
     AttemptEnded,
     AttemptResult,
@@ -36,6 +35,7 @@ from recovery.journal.job_records import JobOpened, LauncherStarted
 from recovery.journal.ledger import Ledger
 from recovery.journal.limits import PlanStep, Policy
 from recovery.journal.records import Entry, Record
+from recovery.messages.candidates import Candidate, CheckpointFormat, CheckpointVerdict
 from recovery.messages.exchange import RankError
 
 STEPS_PER_H = 600  # steps of 6 s

@@ -17,7 +17,7 @@ import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
-from detectors.formats.flight_recorder import parse_dump
+from detectors.formats.traces.flight_recorder import parse_dump
 from detectors.hang.flight_dump import CollectiveShape, Operation, OperationState
 from detectors.hang.from_dumps import diagnose_hang
 from detectors.hang.standings import GroupStanding, JobStandings, RankStandings

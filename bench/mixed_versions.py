@@ -59,7 +59,10 @@ class Controller:
 
     def schema_version(self) -> int:
         """Return the version of the schema that this code makes."""
-        words = ["-c", "from recovery.postgres.migration import SCHEMA_VERSION as v; print(v)"]
+        words = [
+            "-c",
+            "from recovery.journal.postgres.migration import SCHEMA_VERSION as v; print(v)",
+        ]
         done = subprocess.run(
             [sys.executable, *words], cwd=self._code, capture_output=True, text=True, timeout=WAIT_S_MAX, check=True
         )  # fmt: skip

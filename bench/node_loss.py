@@ -30,10 +30,10 @@ from bench.restart import describe_machine
 from rankmend.errors import RankmendError
 from recovery.journal.accounting import account_all
 from recovery.journal.attempt_records import AttemptStarted
+from recovery.journal.folder.job_folder import list_folders
 from recovery.journal.incident_records import IncidentOpened
-from recovery.journal.job_folder import list_folders
 from recovery.journal.records import Entry
-from recovery.report.overview import read_entries
+from recovery.local.report.overview import read_entries
 
 ROOT = Path(__file__).resolve().parent.parent
 DEADLINE_S = 300.0

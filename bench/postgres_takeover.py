@@ -25,11 +25,11 @@ from yardstick import measure_yardstick
 
 from rankmend.clock import SystemClock
 from recovery.journal.attempt_records import Milestone
-from recovery.postgres.leases import Leases
-from recovery.postgres.postgres_journal import PostgresJournal
+from recovery.journal.postgres.leases import Leases
+from recovery.journal.postgres.postgres_journal import PostgresJournal
 from recovery.service.daemon import Cycles
-from recovery.service.journal_move import JournalMove
-from recovery.service.stored_jobs import StateFolder
+from recovery.service.jobs.journal_move import JournalMove
+from recovery.service.jobs.stored_jobs import StateFolder
 from tests.recovery.service.test_postgres_jobs import configure
 from tests.support.journals import PostgresPlace
 from tests.support.postgres import PostgresServer, connected, running_server

@@ -22,7 +22,7 @@ import msgspec
 from detectors.preflight.answers import read_answers
 from detectors.preflight.verdicts import CheckStanding
 from rankmend.parts_path import program
-from recovery.fabric.flight_child import FlightShare
+from recovery.lab.fabric.flight_child import FlightShare
 from tests.support.hosts import Fleet, Host, why_not
 
 NODES: Final = 8
@@ -84,7 +84,7 @@ def check(fleet: Fleet, number: int) -> dict[str, CheckStanding]:
     processes = {}
     for at, host in enumerate(fleet):
         share = FlightShare(host.name, 25.0, 55.0, ("eth0",), str(meet), NODES, at)
-        words = [sys.executable, *program("recovery.fabric.flight_child")]
+        words = [sys.executable, *program("recovery.lab.fabric.flight_child")]
         asked = msgspec.json.encode(share).decode()
         processes[host.name] = host.popen([*words, asked], stdout=subprocess.PIPE)
     found = {}

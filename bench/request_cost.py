@@ -27,7 +27,7 @@ from yardstick import measure_yardstick
 from rankmend.clock import SystemClock
 from recovery.messages.codec import encode_message
 from recovery.service.daemon import read
-from recovery.service.guard import ConnectionGuard
+from recovery.service.http.guard import ConnectionGuard
 from recovery.service.server import Service
 from recovery.service.setup import init
 

@@ -21,7 +21,7 @@ from yardstick import measure_yardstick
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from detectors.persistence import Persistence, Track, look
 from detectors.slow.live import SlowLive, Steps
-from recovery.job.slow_ranks import RULES
+from recovery.controller.job.watch.slow_ranks import RULES
 
 STEP_S = 0.2
 HEALTHY_STEPS = 6_000

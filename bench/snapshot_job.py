@@ -28,10 +28,10 @@ from rich.table import Table
 
 from bench.restart import describe_machine
 from recovery.journal.attempt_records import AttemptStarted
+from recovery.journal.folder.job_folder import list_folders
 from recovery.journal.incident_records import IncidentOpened
-from recovery.journal.job_folder import list_folders
 from recovery.journal.records import Record
-from recovery.report.overview import read_entries
+from recovery.local.report.overview import read_entries
 
 ROOT = Path(__file__).resolve().parent.parent
 KILLS = 3

@@ -27,8 +27,8 @@ sys.path.insert(0, str(ROOT))
 from rich.console import Console  # noqa: E402
 
 from rankmend.watch.hook_folder import make_hook_folder  # noqa: E402
+from recovery.controller.watched.watched_jobs import WatchedJobs  # noqa: E402
 from recovery.service.setup import make_node_files  # noqa: E402
-from recovery.watched.watched_jobs import WatchedJobs  # noqa: E402
 from tests.support.agent import running_agent  # noqa: E402
 from tests.support.service import make_folder, running  # noqa: E402
 

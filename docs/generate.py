@@ -34,10 +34,10 @@ from detectors.kernel.event_policy import EventTable  # noqa: E402
 from detectors.node.charges import CHARGES, Weight  # noqa: E402
 from detectors.slow.cause_table import CAUSES  # noqa: E402
 from detectors.slow.explanation import SlowSection  # noqa: E402
-from recovery.fabric.fabric_report import FAMILIES as FABRIC_FAMILIES  # noqa: E402
 from recovery.journal.incident_machine import diagram  # noqa: E402
 from recovery.journal.witnesses import ENOUGH, IN_WORDS, OutsideAct, Witness  # noqa: E402
-from recovery.service.measures import Measures  # noqa: E402
+from recovery.lab.fabric.fabric_report import FAMILIES as FABRIC_FAMILIES  # noqa: E402
+from recovery.service.metrics.measures import Measures  # noqa: E402
 from recovery.service.roles import WITNESS_OF  # noqa: E402
 from tests.support.incident_stories import markdown as incident_stories  # noqa: E402
 from tests.support.kill_points import markdown_table as kill_points  # noqa: E402

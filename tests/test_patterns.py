@@ -278,16 +278,16 @@ SHORT: Final = {
     "agent.collectors.versions": {"_NVRM"},
     "agent.slurm.commands": {"_REASON"},
     "agent.vendors.ascend": {"_PAIR"},
-    "detectors.formats.slurm_topology": {"_YAML"},
+    "detectors.formats.site.slurm_topology": {"_YAML"},
     "detectors.formats.ss_flows": {"_ENDS"},
     "rankmend.toml_file": {"_HEADER"},
-    "recovery.drill.watched_site": {"_STARTED"},
+    "recovery.lab.drill.watched_site": {"_STARTED"},
     "recovery.service.controller_config": {"_CERTIFICATE"},
     "recovery.service.tokens": {"_ROLES"},
-    "recovery.slurm.answers": {"_REASON", "_DURATION"},
-    "recovery.slurm.bounds": {"_USER"},
+    "recovery.schedulers.slurm.answers": {"_REASON", "_DURATION"},
+    "recovery.schedulers.slurm.bounds": {"_USER"},
     # It ends at the text's end, so a search that begins never fails.
-    "recovery.report.scrub": {"_RULES"},
+    "recovery.local.report.scrub": {"_RULES"},
 }
 
 

@@ -81,12 +81,16 @@ def test_command_is_there_before_the_parts_are_on_the_path() -> None:
 @pytest.mark.parametrize(
     "code",
     [
-        pytest.param("import rankmend.cli.run, recovery.run.one_node", id="run"),
+        pytest.param("import rankmend.cli.run, recovery.launcher.run.one_node", id="run"),
         pytest.param("import recovery.launcher.guardian.main", id="guardian"),
         pytest.param("import rankmend.hook.standby, rankmend.hook.writer", id="rank"),
         pytest.param("import rankmend.hook.fork_server, rankmend.hook.imports", id="fork server"),
-        pytest.param("import rankmend.cli.status, recovery.report.overview", id="status"),
-        pytest.param("import rankmend.cli.incidents, recovery.journal.narrator", id="why"),
+        pytest.param(
+            "import rankmend.cli.screens.status, recovery.local.report.overview", id="status"
+        ),
+        pytest.param(
+            "import rankmend.cli.screens.incidents, recovery.journal.narration.narrator", id="why"
+        ),
     ],
 )
 def test_start_loads_nothing_that_the_command_may_not_need(code: str) -> None:

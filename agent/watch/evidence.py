@@ -24,10 +24,10 @@ from agent.ranks.table import RankSample
 from agent.ranks.watched import WatchedJob
 from agent.watch.job_logs import JobLogs
 from agent.watch.nccl_ras import ask_ras
-from detectors.formats.flight_recorder import parse_dump
 from detectors.formats.nccl_ras import ras_evidence, read_ras
 from detectors.formats.plain_pickle import BYTES_MAX
 from detectors.formats.python_stacks import main_frames, parse_stacks
+from detectors.formats.traces.flight_recorder import parse_dump
 from detectors.hang.standings import trim_dump
 from rankmend.errors import RankmendError, SourceError
 from rankmend.hook import layout

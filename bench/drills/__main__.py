@@ -29,7 +29,7 @@ from bench.drills.matrix import Cell
 from bench.drills.told import PHASES, Section, Told, share, table_of
 from rankmend.files import write_output
 from rankmend.version import RANKMEND_VERSION
-from recovery.inject.supervisor import is_supervisor
+from recovery.lab.inject.supervisor import is_supervisor
 from recovery.launcher.processes.bound_work import run_bound
 from recovery.launcher.processes.prctl import die_with_parent
 

@@ -7,7 +7,7 @@ another fault is needed for that (a recovery to be in, or something to happen at
 from dataclasses import dataclass, replace
 from typing import Final
 
-from recovery.drill.scenario import DrillFault, DrillHolds, DrillJob, DrillPhase, Scenario
+from recovery.lab.drill.scenario import DrillFault, DrillHolds, DrillJob, DrillPhase, Scenario
 
 RANKS: Final = 3
 _KILL_OTHER: Final = DrillFault("kill", "rank:2", at_step=30)

@@ -20,12 +20,12 @@ from bench.drills.matrix import Cell, FaultOfMatrix
 from bench.drills.told import Section, Told, take, tell_outcome
 from rankmend.errors import RankmendError
 from recovery.api.wire import IncidentView
-from recovery.drill.runner import JOB, DrillRun, JobProcess
-from recovery.drill.scenario import DrillFault, DrillHolds, DrillJob, DrillPhase, Scenario
-from recovery.drill.verdict import judge_drill
-from recovery.journal.job_folder import find_jobs, find_launchers, read_json
-from recovery.report.overview import StoredRankView, read_entries, view_ranks
-from recovery.views.incident_view import view_incidents
+from recovery.console.views.incident_view import view_incidents
+from recovery.journal.folder.job_folder import find_jobs, find_launchers, read_json
+from recovery.lab.drill.runner import JOB, DrillRun, JobProcess
+from recovery.lab.drill.scenario import DrillFault, DrillHolds, DrillJob, DrillPhase, Scenario
+from recovery.lab.drill.verdict import judge_drill
+from recovery.local.report.overview import StoredRankView, read_entries, view_ranks
 from tests.support.hosts import Fleet, Host, Process, why_not
 
 NODES: Final = 3

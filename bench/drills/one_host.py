@@ -6,8 +6,8 @@ from typing import Final
 
 from bench.drills.matrix import KINDS, Cell, make_matrix
 from bench.drills.told import Section, Told, tell_outcome
-from recovery.drill.runner import DrillRun
-from recovery.drill.verdict import judge_drill
+from recovery.lab.drill.runner import DrillRun
+from recovery.lab.drill.verdict import judge_drill
 
 
 def run_all(cells: Sequence[Cell], folder: Path, tell: Callable[[Cell, Told], None]) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from bench.drills.matrix import Cell
-from recovery.drill.scenario import DrillPhase
-from recovery.drill.verdict import DrillCheck, DrillOutcome
+from recovery.lab.drill.scenario import DrillPhase
+from recovery.lab.drill.verdict import DrillCheck, DrillOutcome
 
 PHASES: Final = {
     DrillPhase.START: "at the start",

@@ -22,10 +22,10 @@ from bench.drills.watched import why_none as why_no_torch
 from bench.drills.watched_run import RANKS, tell_watched
 from bench.drills.watched_site import Place, watched_site
 from recovery.api import wire
-from recovery.drill.runner import JobProcess
-from recovery.drill.scenario import DrillFault, DrillPhase
-from recovery.drill.verdict import DrillCheck
-from recovery.drill.watched_run import WatchedRun, torchrun
+from recovery.lab.drill.runner import JobProcess
+from recovery.lab.drill.scenario import DrillFault, DrillPhase
+from recovery.lab.drill.verdict import DrillCheck
+from recovery.lab.drill.watched_run import WatchedRun, torchrun
 from tests.support.slurm import SlurmCluster, missing
 
 NODES: Final = 6

@@ -15,11 +15,11 @@ from bench.drills.matrix import Cell, FaultOfMatrix
 from bench.drills.told import Section, Told, take
 from bench.drills.watched_run import RANKS, tell_watched
 from bench.drills.watched_site import watched_site
-from recovery.drill.runner import at_once
-from recovery.drill.scenario import DrillFault, DrillHolds, DrillJob, DrillPhase, Scenario
-from recovery.drill.verdict import DrillCheck
-from recovery.drill.watched_run import WatchedRun
-from recovery.drill.watched_site import WatchedSite
+from recovery.lab.drill.runner import at_once
+from recovery.lab.drill.scenario import DrillFault, DrillHolds, DrillJob, DrillPhase, Scenario
+from recovery.lab.drill.verdict import DrillCheck
+from recovery.lab.drill.watched_run import WatchedRun
+from recovery.lab.drill.watched_site import WatchedSite
 
 START_S_MAX: Final = 300.0  # that ranks wait in their start for the fault
 AT_ONCE: Final = 5  # cells; a job waits for most of its time

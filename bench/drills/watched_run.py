@@ -5,9 +5,9 @@ from typing import Final
 
 from bench.drills.matrix import Cell
 from bench.drills.told import Told
-from recovery.drill.scenario import DrillHolds, DrillPhase
-from recovery.drill.verdict import DrillCheck, DrillOutcome, judge_drill
-from recovery.drill.watched_run import STOP, WatchedRun
+from recovery.lab.drill.scenario import DrillHolds, DrillPhase
+from recovery.lab.drill.verdict import DrillCheck, DrillOutcome, judge_drill
+from recovery.lab.drill.watched_run import STOP, WatchedRun
 
 RANKS: Final = 2
 HOLDS: Final = DrillHolds(all_recovered=False)

@@ -8,7 +8,7 @@ from typing import Final
 
 from rankmend.watch.hook_folder import make_hook_folder
 from rankmend.watch.lines import WatchPlace, lines_for
-from recovery.drill.watched_site import WatchedSite, watching
+from recovery.lab.drill.watched_site import WatchedSite, watching
 from tests.support.slurm import SlurmCluster, slurm_cluster
 
 NODE: Final = "node1"  # the agent's name: all of Slurm's nodes are this machine

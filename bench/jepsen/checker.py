@@ -23,7 +23,7 @@ from recovery.messages.outside import PersonAct
 HOUR_S: Final = 3600.0
 DAY_S: Final = 24 * HOUR_S
 # A plan is dated when it is let through, and found in the database when it is committed: as long as a controller
-# waits for the answer to a commit lies between (recovery.postgres.postgres_journal.DOUBT_S_MAX), twice.
+# waits for the answer to a commit lies between (recovery.journal.postgres.postgres_journal.DOUBT_S_MAX), twice.
 _SLACK_S: Final = 20.0
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from recovery.service.authority import make_authority, make_server
+from recovery.service.http.authority import make_authority, make_server
 from tests.support.faults.fault import Fault
 from tests.support.postgres import PostgresServer, running_server
 

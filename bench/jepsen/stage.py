@@ -20,7 +20,7 @@ from typing import Any
 from bench.jepsen.history import Limits, WrittenEntry, WrittenJournal
 from bench.jepsen.servers import Servers, make_certificates, running_servers
 from rankmend.errors import JournalError
-from recovery.cluster.cluster_limits_file import read_policy_file
+from recovery.controller.cluster.cluster_limits_file import read_policy_file
 from recovery.journal.journal_rows import JournalRow, verify_rows
 from tests.support.faults import process
 from tests.support.faults.clock import FakeClock

@@ -29,7 +29,7 @@ from bench.scoreboard.cases import (
     recorded_cases,
 )
 from bench.scoreboard.scores import Result, score
-from detectors.formats.flight_recorder import parse_dump
+from detectors.formats.traces.flight_recorder import parse_dump
 from detectors.hang.from_dumps import diagnose_hang
 from detectors.slow.from_records import diagnose_slow
 from detectors.slow.host_table import METRICS, HostTable
@@ -37,9 +37,9 @@ from detectors.slow.host_table import table_of as table_of_readings
 from detectors.slow.odd_nodes import diagnose_hosts
 from detectors.slow.work_table import WorkTable, total_work
 from rankmend.cli import main as rankmend
-from rankmend.cli.diagnose_hosts import read_csv_table
-from rankmend.cli.diagnose_readings import read_files
-from rankmend.cli.diagnose_traces import load
+from rankmend.cli.diagnosis.diagnose_hosts import read_csv_table
+from rankmend.cli.diagnosis.diagnose_readings import read_files
+from rankmend.cli.diagnosis.diagnose_traces import load
 from rankmend.errors import RankmendError
 
 OUTPUT = Path("results/scoreboard.json")  # not tracked

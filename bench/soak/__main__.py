@@ -37,11 +37,11 @@ from bench.soak.verdict import Check, judge_missed, judge_stored, judge_usage, l
 from rankmend.files import write_output
 from rankmend.version import RANKMEND_VERSION
 from recovery.api.wire import IncidentView
-from recovery.inject.supervisor import is_supervisor
-from recovery.journal.job_folder import read_json
+from recovery.console.views.incident_view import view_incidents
+from recovery.journal.folder.job_folder import read_json
+from recovery.lab.inject.supervisor import is_supervisor
 from recovery.launcher.processes.bound_work import run_bound
 from recovery.launcher.processes.prctl import die_with_parent
-from recovery.views.incident_view import view_incidents
 
 STEP_S: Final = 0.05
 _END_S_MAX: Final = 300.0

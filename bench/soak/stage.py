@@ -15,9 +15,9 @@ from typing import Final
 
 from bench.soak import training
 from rankmend.errors import RankmendError
-from recovery.journal.job_folder import find_jobs, find_launchers, read_json
+from recovery.journal.folder.job_folder import find_jobs, find_launchers, read_json
 from recovery.journal.records import Entry
-from recovery.report.overview import read_entries, view_ranks
+from recovery.local.report.overview import read_entries, view_ranks
 from tests.support.free_port import free_port
 from tests.support.service import make_folder
 

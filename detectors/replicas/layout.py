@@ -12,7 +12,9 @@ from detectors.parallel_groups import RANKS_MAX, Parallelism, Sizes, ranks_that_
 from rankmend.errors import ConfigError
 
 NAMES: Final = ("tp", "cp", "ep", "dp", "pp")
-SHARDED_MAX: Final = 16  # a snapshot has at most as many parts (recovery.snapshots.parts)
+SHARDED_MAX: Final = (
+    16  # a snapshot has at most as many parts (recovery.checkpoints.snapshots.parts)
+)
 PART_CHARACTERS_MAX: Final = 64
 
 

@@ -201,7 +201,7 @@ def init(
     confirm it, and is kept as FILE.old. With - the configuration is printed.
     """
     from agent.setup import found, template, writing
-    from rankmend.cli.controller_options import confirm
+    from rankmend.cli.sources.controller_options import confirm
     from rankmend.errors import RankmendError
 
     counts = {} if no_expect or found.is_virtual() else found.count_devices()

@@ -32,8 +32,8 @@ def bundle(incident: str, output: Path | None, state_dir: Path | None, as_json: 
     INCIDENT is an id from `rankmend incidents`.
     """
     from detectors.wording import counted
-    from recovery.report.bundle import make_bundle
-    from recovery.report.overview import find_story
+    from recovery.local.report.bundle import make_bundle
+    from recovery.local.report.overview import find_story
 
     try:
         folder, entries = find_story(find_state(state_dir), incident)

@@ -24,9 +24,9 @@ from rankmend.printable import printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from recovery.checkpoints.model import CheckpointVerdict
-    from recovery.report.checkpoint_folder import CheckpointFolder
-    from recovery.report.held_snapshots import SnapshotRow
+    from recovery.local.report.checkpoint_folder import CheckpointFolder
+    from recovery.local.report.held_snapshots import SnapshotRow
+    from recovery.messages.candidates import CheckpointVerdict
 
 NOTHING_TO_RESTORE: Final = 1
 _REPLICAS_MAX: Final = 1_000_000
@@ -87,8 +87,8 @@ def checkpoints(
 
     from rankmend.clock import SystemClock
     from recovery.launcher.ranks.runtime_folder import default_root
-    from recovery.report.checkpoint_folder import look_into
-    from recovery.report.held_snapshots import find_snapshots
+    from recovery.local.report.checkpoint_folder import look_into
+    from recovery.local.report.held_snapshots import find_snapshots
 
     logging.getLogger("recovery").addHandler(logging.NullHandler())  # errors are raised, too
     clock = SystemClock()
@@ -106,7 +106,7 @@ def checkpoints(
 
 def _restored(folder: "CheckpointFolder", held: "Sequence[SnapshotRow]") -> "SnapshotRow | None":
     """Return the snapshot that a restart of the job would prefer to the checkpoint."""
-    from recovery.report.held_snapshots import newest_whole
+    from recovery.local.report.held_snapshots import newest_whole
 
     newest, chosen = newest_whole(held), folder.chosen
     step = None if chosen is None else chosen.candidate.step
@@ -208,8 +208,8 @@ def _nothing(folder: "CheckpointFolder") -> str:
 def _print(
     folder: "CheckpointFolder", held: "Sequence[SnapshotRow]", replicas: int, explain: bool
 ) -> None:
-    from recovery.checkpoints.model import Hindrance
     from recovery.checkpoints.order import BY_EVIDENCE, say_reason
+    from recovery.messages.candidates import Hindrance
 
     if folder.verdicts or held:
         output.console(is_wide=True).print(_table(folder, held, explain))
@@ -251,8 +251,8 @@ def _print(
 
 def _explained(folder: "CheckpointFolder", verdict: "CheckpointVerdict") -> str:
     """Return what speaks for and against a candidate."""
-    from recovery.checkpoints.model import Hindrance
     from recovery.checkpoints.order import PlaceReason, say_evidence, say_reason
+    from recovery.messages.candidates import Hindrance
 
     one = folder.evidence.get(verdict.candidate.path)
     if one is None or verdict.hindrance in {Hindrance.ALIAS, Hindrance.MISSING}:

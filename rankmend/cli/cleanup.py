@@ -16,7 +16,7 @@ from rankmend.errors import RankmendError, StorageError
 from rankmend.node import node_name
 
 if TYPE_CHECKING:
-    from recovery.cleanup.cleaner import CleanupResult
+    from recovery.launcher.cleanup.cleaner import CleanupResult
 
 UNUSABLE: Final = 64  # EX_USAGE in sysexits.h
 INCOMPLETE: Final = 1
@@ -61,7 +61,7 @@ def cleanup(
 
     Exit codes: 0 nothing of the job is left, 1 something is, 64 wrong usage.
     """
-    from recovery.cleanup.cleaner import Cleanup, clean_up
+    from recovery.launcher.cleanup.cleaner import Cleanup, clean_up
 
     if slurm_job is None:
         fail("name the job that has ended: --slurm-job", UNUSABLE)

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import click
 
-from rankmend.cli.controller_options import is_own_state
 from rankmend.cli.options import examples, fail, find_state, state_option
 from rankmend.cli.output import echo, failure
-from rankmend.cli.reader import has_watched
+from rankmend.cli.sources.controller_options import is_own_state
+from rankmend.cli.sources.reader import has_watched
 from rankmend.console import take_over
 
 
@@ -39,10 +39,10 @@ def console(state_dir: Path | None, port: int) -> None:
             fail(f"there is no state folder {state}: no job has run here yet (rankmend run)")
         if sys.stdout is None:
             fail("standard output is closed, and the address would be printed there")
-        from recovery.local_console.local_server import serve
+        from recovery.local.console.local_server import serve
 
         if is_own_state():
-            from rankmend.cli.watched_here import WatchedHere
+            from rankmend.cli.sources.watched_here import WatchedHere
 
             serve(state, port, _Teller(state).tell, WatchedHere().views)
         else:

@@ -8,15 +8,15 @@ import click
 
 from rankmend.cli import output
 from rankmend.cli.controller_database import migrate, move
-from rankmend.cli.controller_options import (
+from rankmend.cli.options import examples
+from rankmend.cli.output import echo, failure
+from rankmend.cli.sources.controller_options import (
     Access,
     client_of,
     confirm,
     controller_options,
     yes_option,
 )
-from rankmend.cli.options import examples
-from rankmend.cli.output import echo, failure
 from rankmend.errors import ConfigError
 from rankmend.printable import printable
 
@@ -169,7 +169,7 @@ def add(
 ) -> None:
     """Make a token for SUBJECT, a user (whose launchers run jobs) or a program."""
     from rankmend.errors import RankmendError
-    from recovery.service.authority import write_new
+    from recovery.service.http.authority import write_new
     from recovery.service.roles import Role
     from recovery.service.tokens import add_token, make_token
 
@@ -253,7 +253,7 @@ def _say_users(token_id: str, subject: str, tokens_file: Path, access: Access) -
     """Return which running jobs a token's end would leave to themselves; empty: none."""
     from rankmend.errors import RankmendError
     from recovery.service.controller_config import load
-    from recovery.service.stored_jobs import running_jobs_of
+    from recovery.service.jobs.stored_jobs import running_jobs_of
 
     orphaned = "would be refused: their training goes on, and no failure of theirs is recovered until they have another token"
     problem = ""

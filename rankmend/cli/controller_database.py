@@ -9,8 +9,8 @@ from rankmend.cli.options import examples, json_option, print_json
 from rankmend.cli.output import echo, failure
 
 if TYPE_CHECKING:
-    from recovery.postgres.database_url import DatabaseUrl
-    from recovery.postgres.migration import MigrationPlan
+    from recovery.journal.postgres.database_url import DatabaseUrl
+    from recovery.journal.postgres.migration import MigrationPlan
 
 _path = click.Path(path_type=Path)
 
@@ -46,7 +46,7 @@ def migrate(
     """Bring the schema of the controller's PostgreSQL to this version."""
     from rankmend.errors import RankmendError
     from rankmend.packages import Extra, require
-    from recovery.postgres import migration
+    from recovery.journal.postgres import migration
 
     require(Extra.POSTGRES, "rankmend controller migrate")
     try:
@@ -97,7 +97,7 @@ def move(config_path: Path, is_dry: bool, as_json: bool) -> None:
     from rankmend.packages import Extra, require
 
     require(Extra.POSTGRES, "rankmend controller move")
-    from recovery.service import journal_move
+    from recovery.service.jobs import journal_move
 
     try:
         report = journal_move.move(
@@ -123,7 +123,7 @@ def find_database(
 ) -> "DatabaseUrl":
     """Return the database that a command works on: the named one, or that of a configuration."""
     from rankmend.errors import ConfigError
-    from recovery.postgres.database_url import read_database_url
+    from recovery.journal.postgres.database_url import read_database_url
     from recovery.service.controller_config import load
 
     if database is not None:
@@ -140,7 +140,7 @@ def find_database(
 
 
 def _tell(plan: "MigrationPlan", url: str) -> None:
-    from recovery.postgres.migration import ROLE
+    from recovery.journal.postgres.migration import ROLE
 
     if not plan.applied:
         echo(f"{url}: the schema has version {plan.found}, as this rankmend needs")

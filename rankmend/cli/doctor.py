@@ -293,7 +293,7 @@ def _read_host(wanted: _Wanted) -> Any:
 
 
 def _read_limits() -> Any:
-    from recovery.doctor.limits import read_limits
+    from recovery.local.doctor.limits import read_limits
 
     return read_limits()
 
@@ -307,7 +307,7 @@ def _read_slurm(wanted: _Wanted) -> Any:
 def _read_agent(wanted: _Wanted) -> Any:
     from agent.doctor.node_agent import read_agent_facts
     from agent.doctor.places import find_container
-    from recovery.doctor.folders import look_at_state
+    from recovery.local.doctor.folders import look_at_state
 
     places = _places(wanted)
     return read_agent_facts(
@@ -319,7 +319,7 @@ def _read_agent(wanted: _Wanted) -> Any:
 
 
 def _read_controller(wanted: _Wanted) -> Any:
-    from recovery.doctor.controller import read_controller
+    from recovery.local.doctor.controller import read_controller
 
     urls, token_file, ca_file = wanted.urls, wanted.token_file, wanted.ca_file
     agent = _agent_setup(wanted)
@@ -331,8 +331,8 @@ def _read_controller(wanted: _Wanted) -> Any:
 
 
 def _read_certificates(wanted: _Wanted) -> Any:
-    from recovery.doctor.certificates import files_of, read_certificates
-    from recovery.doctor.controller import load_config
+    from recovery.local.doctor.certificates import files_of, read_certificates
+    from recovery.local.doctor.controller import load_config
 
     agent = _agent_setup(wanted)
     certificates, keys = list(agent.certificates), list(agent.keys)
@@ -347,21 +347,21 @@ def _read_certificates(wanted: _Wanted) -> Any:
 
 
 def _read_storage(wanted: _Wanted) -> Any:
-    from recovery.doctor.folders import read_storage
+    from recovery.local.doctor.folders import read_storage
 
     return read_storage(os.environ, wanted.state_dir, wanted.checkpoint_dir)
 
 
 def _read_python(wanted: _Wanted) -> Any:
     from agent.doctor.pci import count_gpus
-    from recovery.doctor.python import read_python
+    from recovery.local.doctor.python import read_python
 
     return read_python(wanted.python, count_gpus(wanted.sysfs))
 
 
 def _read_pod(wanted: _Wanted) -> Any:
     from agent.doctor.pod import read_pod
-    from recovery.doctor.controller import load_config
+    from recovery.local.doctor.controller import load_config
 
     pods_file = _agent_setup(wanted).kubelet_checkpoint
     config, _state, _error = load_config(wanted.controller_config)

@@ -2,12 +2,12 @@
 
 import click
 
-from rankmend.cli.controller_options import Access, asking, console, controller_options
-from rankmend.cli.kubernetes_node_lines import MANAGER, render_states
 from rankmend.cli.options import json_option, print_json
 from rankmend.cli.output import echo
+from rankmend.cli.screens.kubernetes_node_lines import MANAGER, render_states
+from rankmend.cli.screens.slurm_node_lines import render_slurm_nodes
 from rankmend.cli.slurm import say_mode, say_requests
-from rankmend.cli.slurm_node_lines import render_slurm_nodes
+from rankmend.cli.sources.controller_options import Access, asking, console, controller_options
 
 
 @click.command(

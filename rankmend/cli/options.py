@@ -91,11 +91,11 @@ def find_state(named: Path | None) -> Path:
     """Return the state folder that `rankmend run` uses here; raise ConfigError where this user may not read it."""
     import os
 
-    from recovery.report.closed_folder import refuse_closed
+    from recovery.local.report.closed_folder import refuse_closed
 
     if named is None:
-        from recovery.journal.job_folder import default_state_folder
-        from recovery.journal.network_storage import refuse_network_file_system
+        from recovery.journal.folder.job_folder import default_state_folder
+        from recovery.journal.folder.network_storage import refuse_network_file_system
 
         named = default_state_folder(os.environ, refuse_network_file_system)
     refuse_closed(named)

@@ -22,7 +22,7 @@ from rankmend.errors import ConfigError, JobHeldError, JournalError, RankmendErr
 from rankmend.printable import printable
 
 if TYPE_CHECKING:
-    from recovery.run.options import RunOptions
+    from recovery.launcher.run.options import RunOptions
 
 # torchrun options that are accepted and ignored: rankmend does not poll, and every rank is a separate program.
 _IGNORED: Final = ("monitor_interval", "start_method", "event_log_handler")
@@ -481,7 +481,7 @@ def run(context: click.Context, /, **options: Any) -> None:
     75 another launcher holds the job.
     """
     from rankmend import console
-    from recovery.run.options import Mode, RunOptions, choose_mode
+    from recovery.launcher.run.options import Mode, RunOptions, choose_mode
 
     level, baseline = options.pop("preflight"), options.pop("preflight_baseline")
     if level is None and options["grow_every_s"] is not None:
@@ -499,7 +499,7 @@ def run(context: click.Context, /, **options: Any) -> None:
         _warn_of_other_launcher(asked)
         mode = choose_mode(asked)
         if level is not None:
-            from rankmend.cli.run_preflight import check_first
+            from rankmend.cli.preflights.run_preflight import check_first
 
             asked = check_first(level, baseline, asked)
             console.take_over()  # it may start a thread, and the check forks
@@ -511,15 +511,15 @@ def run(context: click.Context, /, **options: Any) -> None:
                     f"rankmend: --standalone waits for no other node of --nnodes {asked.nnodes}",
                     err=True,
                 )
-            from recovery.run.one_node import run_standalone
+            from recovery.launcher.run.one_node import run_standalone
 
             code = run_standalone(asked, os.environ)
         elif mode is Mode.MEETING:
-            from recovery.run.meeting import run_meeting
+            from recovery.launcher.run.meeting import run_meeting
 
             code = run_meeting(asked, os.environ)
         else:
-            from recovery.run.many_nodes import run_with_service
+            from recovery.launcher.run.many_nodes import run_with_service
 
             code = run_with_service(asked, os.environ)
     except JobHeldError as error:
@@ -562,7 +562,7 @@ def _leave_meeting_to_controller(context: click.Context, options: dict[str, Any]
 def _take_from_slurm(context: click.Context, asked: "RunOptions") -> "RunOptions":
     if not asked.slurm or not os.environ.get("SLURM_JOB_ID"):
         return asked
-    from recovery.run.slurm.taking import take_from_slurm
+    from recovery.launcher.run.slurm.taking import take_from_slurm
 
     source = context.get_parameter_source
     given = {name for name in context.params if source(name) is not ParameterSource.DEFAULT}
@@ -588,7 +588,7 @@ def _warn_of_other_launcher(asked: "RunOptions") -> None:
 
 def _warn_unused_conf(asked: "RunOptions") -> None:
     """Warn about settings of torchrun's meeting that change nothing here."""
-    from recovery.run.options import read_rdzv_conf
+    from recovery.launcher.run.options import read_rdzv_conf
 
     unused = sorted(read_rdzv_conf(asked).keys() - {"is_host", "last_call_timeout"})
     if unused and asked.nnodes not in ("1", "1:1") and not asked.standalone:

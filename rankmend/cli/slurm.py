@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rankmend.cli.controller_options import Access, asking, console, controller_options
 from rankmend.cli.options import json_option, print_json
 from rankmend.cli.output import echo
-from rankmend.cli.slurm_node_lines import render_slurm_nodes
+from rankmend.cli.screens.slurm_node_lines import render_slurm_nodes
+from rankmend.cli.sources.controller_options import Access, asking, console, controller_options
 from rankmend.cli.times import say_time
 from rankmend.printable import printable
 

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from detectors.wording import counted, rank_ranges
-from rankmend.cli.nccl_lines import say_nccl
 from rankmend.cli.options import seconds
+from rankmend.cli.screens.nccl_lines import say_nccl
 from rankmend.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from recovery.api import wire
-    from recovery.report.overview import StoredRankView
+    from recovery.local.report.overview import StoredRankView
 
 _SHOWN: Final = 40  # jobs; those in trouble come first
 _COLOURS: Final = {"training": "green", "hung": "red", "slow": "yellow", "unknown": "yellow"}
@@ -86,7 +86,7 @@ def render_watched(jobs: "Sequence[wire.WatchedView]") -> "list[RenderableType]"
     """Return the lines for people."""
     from rich.text import Text
 
-    from recovery.report.overview import LocalWatchedView
+    from recovery.local.report.overview import LocalWatchedView
 
     lines: list[RenderableType] = []
     for job in jobs[:_SHOWN]:

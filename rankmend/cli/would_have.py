@@ -6,22 +6,22 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from detectors.wording import counted
-from rankmend.cli.controller_options import console
 from rankmend.cli.options import print_json
 from rankmend.cli.output import echo_exact
-from rankmend.cli.picture import Reader
+from rankmend.cli.sources.controller_options import console
+from rankmend.cli.sources.picture import Reader
 
 if TYPE_CHECKING:
+    from recovery.accounting.observe_mode.decision import Decision
+    from recovery.accounting.observe_mode.verdict import JudgedDecision, NodeDrained
     from recovery.api import wire
-    from recovery.would_have.decision import Decision
-    from recovery.would_have.verdict import JudgedDecision, NodeDrained
 
 
 def show_would_have(
     judged: "Sequence[JudgedDecision]", *, as_json: bool, as_csv: bool, has_page: bool
 ) -> None:
     """Print the report in the shape that is asked for."""
-    from recovery.would_have.rows import csv_rows, plain
+    from recovery.accounting.observe_mode.rows import csv_rows, plain
 
     if as_json:
         print_json(plain(judged))
@@ -37,8 +37,8 @@ def judged_decisions(
     reader: Reader, job: str | None, since_unix_s: float | None
 ) -> "list[JudgedDecision]":
     """Return the decisions that were not taken, each with what became of it."""
-    from recovery.would_have.decision import read_history
-    from recovery.would_have.verdict import judge_all
+    from recovery.accounting.observe_mode.decision import read_history
+    from recovery.accounting.observe_mode.verdict import judge_all
 
     # Every job: one of the same name may be the one that was started again.
     histories = [read_history(entries) for entries in reader.journals()]
@@ -57,7 +57,7 @@ def judged_decisions(
 
 
 def _decision(view: "wire.UntakenView") -> "Decision":
-    from recovery.would_have.decision import Decision
+    from recovery.accounting.observe_mode.decision import Decision
 
     return Decision(
         at_unix_s=view.at_unix_s,
@@ -73,7 +73,7 @@ def _decision(view: "wire.UntakenView") -> "Decision":
 
 
 def _drained(view: "wire.DrainSeenView") -> "NodeDrained":
-    from recovery.would_have.verdict import NodeDrained
+    from recovery.accounting.observe_mode.verdict import NodeDrained
 
     return NodeDrained(view.unix_s, view.node, view.who, view.where)
 
@@ -84,8 +84,8 @@ def _show(judged: "Sequence[JudgedDecision]") -> None:
     from rich.text import Text
 
     from rankmend.printable import printable
-    from recovery.goodput.time_words import figure, in_words
-    from recovery.would_have.rows import moment, plain_total, say_saved
+    from recovery.accounting.goodput.time_words import figure, in_words
+    from recovery.accounting.observe_mode.rows import moment, plain_total, say_saved
 
     out = console()
     if not judged:

@@ -102,7 +102,7 @@ class Problem(Struct, omit_defaults=True):
         LauncherLine
     ] = []  # with 410: the job's last ones, where the controller still has them
     # With 409: why a person's command was not obeyed (recovery.messages.outside.Refusal). With 503: why not
-    # now (recovery.service.error_answers.NotNow).
+    # now (recovery.service.http.error_answers.NotNow).
     refusal: str = ""
 
 
@@ -396,7 +396,7 @@ class RankMap(Struct):
     nodes: list[int]  # places in node_names
     steps: list[int | None]
     ages_s: list[float | None]  # since the rank last advanced
-    states: list[str]  # values of recovery.job.rank_picture.RankState
+    states: list[str]  # values of recovery.controller.job.watch.rank_picture.RankState
     factors: list[float | None]  # a rank's own work in a step over its peers'; null: not known
     # Step and loss, the mean of the ranks that report it, thinned to 241 at most; empty: none does.
     losses: list[tuple[int, float]] = []
@@ -438,7 +438,7 @@ class IncidentView(Struct):
     restored_step: int | None = None
     charges: list[NodeChargeView] = []  # what counts against nodes, and what doesn't
     blamed_before: str = ""  # value of Blame, where the blame was corrected since
-    # Value of recovery.views.incident_view.IncidentStanding: the word that people read; empty: of an older controller.
+    # Value of recovery.console.views.incident_view.IncidentStanding: the word that people read; empty: of an older controller.
     standing: str = ""
     waits_for: str = ""  # value of WaitsFor, where its plan waits
     highest_step: int | None = None  # of the job, when it opened
@@ -562,7 +562,7 @@ class WatchedView(Struct):
     nodes: list[str]
     step: int | None
     step_s: float | None
-    state: str  # value of recovery.watched.verdict.WatchedState
+    state: str  # value of recovery.controller.watched.verdict.WatchedState
     state_age_s: float
     reason: str
     findings: list[WatchedFinding] = []
@@ -737,7 +737,7 @@ class SlurmRequestView(Struct):
     """What was asked of Slurm or Kubernetes, and what came of it."""
 
     key: str
-    action: str  # value of recovery.slurm.requests.SchedulerAction
+    action: str  # value of recovery.schedulers.slurm.requests.SchedulerAction
     nodes: list[str]
     slurm_job: str  # of Slurm; of an eviction in Kubernetes: the job, as its pods' label has it
     reason: str
@@ -754,7 +754,7 @@ class SlurmDrainView(Struct):
 
 class SlurmNodeEventView(Struct):
     unix_s: float
-    kind: str  # value of recovery.slurm.ledger.NodeEventKind
+    kind: str  # value of recovery.schedulers.slurm.ledger.NodeEventKind
     text: str
 
 
@@ -765,9 +765,7 @@ class SlurmNodeView(Struct):
     is_ours: bool  # drained by rankmend now
     drains: list[SlurmDrainView]  # the newest last
     over: str  # how the newest drain ended
-    stay: str = (
-        ""  # value of recovery.slurm.return_rules.Stay: why it is still out; empty: not known
-    )
+    stay: str = ""  # value of recovery.schedulers.slurm.return_rules.Stay: why it is still out; empty: not known
     stay_text: str = ""
     check_due_unix_s: float | None = None  # of the next check
     history: list[SlurmNodeEventView] = []  # of all its drains, the newest last

@@ -18,8 +18,8 @@ from rankmend.clock import Clock
 from rankmend.errors import RankmendError, SourceError
 from recovery.checkpoints.deadline import Deadline
 from recovery.checkpoints.finder import settle
-from recovery.checkpoints.model import CheckpointSettings, CheckpointVerdict, Hindrance, Share
 from recovery.checkpoints.priority import yield_to_training
+from recovery.messages.candidates import CheckpointSettings, CheckpointVerdict, Hindrance, Share
 
 log = logging.getLogger(__name__)
 

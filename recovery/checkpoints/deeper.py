@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Final
 
 from recovery.checkpoints.deadline import Deadline
-from recovery.checkpoints.model import natural_key
 from recovery.checkpoints.names import (
     has_checkpoint_suffix,
     is_ignored,
@@ -13,6 +12,7 @@ from recovery.checkpoints.names import (
     shown,
     step_of,
 )
+from recovery.messages.candidates import natural_key
 
 DEPTH_MAX: Final = 5  # outputs/2026-11-27/10-14-20/checkpoints/step-20/model.pt
 ENTRIES_MAX: Final = 500  # of all folders: a thousand launchers may ask one metadata server

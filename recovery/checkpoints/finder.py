@@ -20,9 +20,19 @@ from typing import Final
 from rankmend.clock import Clock, SystemClock
 from rankmend.errors import SourceError
 from rankmend.printable import size_in_words
-from recovery.checkpoints.content import check_file
 from recovery.checkpoints.deadline import Deadline, UnfinishedError
 from recovery.checkpoints.deeper import describe_deeper, find_deeper
+from recovery.checkpoints.files.content import check_file
+from recovery.checkpoints.files.reader import (
+    ChangedError,
+    DefectError,
+    FileReader,
+    PartsMissingError,
+    ReadsBeside,
+    Signature,
+    SumError,
+    is_elusive,
+)
 from recovery.checkpoints.folder import (
     check_part,
     check_structure,
@@ -35,26 +45,16 @@ from recovery.checkpoints.formats.registry import format_of
 from recovery.checkpoints.known_files import Coverage, KnownFiles
 from recovery.checkpoints.listing import Listing, Sighting, describe_unknown
 from recovery.checkpoints.manifests import Manifests, Stamp
-from recovery.checkpoints.model import (
+from recovery.checkpoints.names import piece_of, plain_rank_of, shown, with_rank
+from recovery.checkpoints.order import BY_EVIDENCE, CandidateEvidence, say_reason
+from recovery.checkpoints.storage_calls import StorageCalls
+from recovery.messages.candidates import (
     Candidate,
     CheckpointSettings,
     CheckpointVerdict,
     Hindrance,
     Share,
 )
-from recovery.checkpoints.names import piece_of, plain_rank_of, shown, with_rank
-from recovery.checkpoints.order import BY_EVIDENCE, CandidateEvidence, say_reason
-from recovery.checkpoints.reader import (
-    ChangedError,
-    DefectError,
-    FileReader,
-    PartsMissingError,
-    ReadsBeside,
-    Signature,
-    SumError,
-    is_elusive,
-)
-from recovery.checkpoints.storage_calls import StorageCalls
 
 _LISTING: Final = ""  # what no path is
 _MANIFESTS: Final = "manifests"

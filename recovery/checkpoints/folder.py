@@ -13,16 +13,22 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from recovery.checkpoints.content import check_file, identify
 from recovery.checkpoints.deadline import Deadline
+from recovery.checkpoints.files.content import check_file, identify
+from recovery.checkpoints.files.reader import (
+    DefectError,
+    FileReader,
+    Signature,
+    explain,
+    signature_of,
+)
 from recovery.checkpoints.formats.dcp import MARKER
 from recovery.checkpoints.formats.format import ContentFormat
 from recovery.checkpoints.formats.nvrx_local import DIRTY_PART
 from recovery.checkpoints.formats.registry import format_of
 from recovery.checkpoints.formats.tree import Tree
-from recovery.checkpoints.model import CheckpointFormat, CheckpointSettings
 from recovery.checkpoints.names import has_checkpoint_suffix, is_temporary, shown
-from recovery.checkpoints.reader import DefectError, FileReader, Signature, explain, signature_of
+from recovery.messages.candidates import CheckpointFormat, CheckpointSettings
 
 OWN_FOLDER: Final = ".rankmend"  # docs/use/checkpoints.md
 _TOP_NAMES_MAX: Final = 4096  # enough to recognise a format; a checkpoint may have 100,000 files

@@ -32,11 +32,11 @@ import msgspec
 from rankmend.clock import Clock, SystemClock
 from rankmend.errors import RankmendError
 from rankmend.parts_path import program
-from recovery.checkpoints.archive import check_members, read_archives
 from recovery.checkpoints.deadline import Deadline
+from recovery.checkpoints.files.archive import check_members, read_archives
+from recovery.checkpoints.files.reader import FileReader, MemberProgress, ReadProgress
 from recovery.checkpoints.manifests import BLOCK_BYTES, DIGEST_BYTES
 from recovery.checkpoints.priority import lower_disk_priority
-from recovery.checkpoints.reader import FileReader, MemberProgress, ReadProgress
 
 LEAST_BYTES: Final = (
     256 << 20

@@ -21,6 +21,15 @@ from typing import Final
 from detectors.wording import counted
 from rankmend.clock import Clock
 from recovery.checkpoints.deadline import Deadline, UnfinishedError
+from recovery.checkpoints.files.reader import (
+    ChangedError,
+    DefectError,
+    FileReader,
+    ReadProgress,
+    ReadsBeside,
+    Signature,
+    SumError,
+)
 from recovery.checkpoints.manifests import (
     BLOCK_BYTES,
     DIGEST_BYTES,
@@ -30,17 +39,8 @@ from recovery.checkpoints.manifests import (
     blocks_of,
     new_digest,
 )
-from recovery.checkpoints.model import Share
 from recovery.checkpoints.names import shown
-from recovery.checkpoints.reader import (
-    ChangedError,
-    DefectError,
-    FileReader,
-    ReadProgress,
-    ReadsBeside,
-    Signature,
-    SumError,
-)
+from recovery.messages.candidates import Share
 
 SAMPLE_BLOCKS: Final = 8  # 32 MiB of a checkpoint: 0.3 s at 100 MB/s
 SAMPLE_S: Final = 5.0  # on slow storage one block is enough

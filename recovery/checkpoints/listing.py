@@ -17,22 +17,21 @@ from typing import Final
 from detectors.wording import names_in_words
 from rankmend.clock import Clock
 from rankmend.errors import SourceError
-from recovery.checkpoints.content import ContentIdentity, identify
 from recovery.checkpoints.deadline import Deadline, UnfinishedError
+from recovery.checkpoints.files.content import ContentIdentity, identify
+from recovery.checkpoints.files.reader import (
+    DefectError,
+    FileReader,
+    Signature,
+    explain,
+    signature_of,
+)
+from recovery.checkpoints.files.shape import joined_shape
 from recovery.checkpoints.folder import glance
 from recovery.checkpoints.formats.dcp import MARKER
 from recovery.checkpoints.formats.format import FolderFormat
 from recovery.checkpoints.formats.registry import recognise
 from recovery.checkpoints.formats.tree import Tree
-from recovery.checkpoints.model import (
-    OVERWRITTEN_FOLDERS,
-    Candidate,
-    CheckpointFormat,
-    CheckpointSettings,
-    Hindrance,
-    Holds,
-    Shape,
-)
 from recovery.checkpoints.names import (
     POINTER_NAMES,
     has_checkpoint_suffix,
@@ -47,11 +46,18 @@ from recovery.checkpoints.names import (
     step_of,
 )
 from recovery.checkpoints.order import CandidateEvidence, evidence_of, mark_written, newest_first
-from recovery.checkpoints.reader import DefectError, FileReader, Signature, explain, signature_of
 from recovery.checkpoints.saves import FlatSave, gather
 from recovery.checkpoints.series import SLOTS_MAX, NamePattern, find_slots, in_series, name_pattern
-from recovery.checkpoints.shape import joined_shape
 from recovery.checkpoints.storage_calls import StorageCalls
+from recovery.messages.candidates import (
+    OVERWRITTEN_FOLDERS,
+    Candidate,
+    CheckpointFormat,
+    CheckpointSettings,
+    Hindrance,
+    Holds,
+    Shape,
+)
 
 _SHOWN_MAX = 3
 

@@ -28,7 +28,7 @@ from rankmend.files import read_if_there, replace_file
 from rankmend.own_folder import ROOT_UID, refuse_foreign_link
 from recovery.checkpoints.deadline import Deadline
 from recovery.checkpoints.marks import BESIDE
-from recovery.checkpoints.model import Share
+from recovery.messages.candidates import Share
 
 BLOCK_BYTES: Final = 4 << 20
 DIGEST_BYTES: Final = 8

@@ -33,13 +33,6 @@ from enum import Enum
 from itertools import pairwise
 from typing import Final, TypeVar
 
-from recovery.checkpoints.model import (
-    OVERWRITTEN_FOLDERS,
-    Candidate,
-    CheckpointFormat,
-    CheckpointVerdict,
-    Holds,
-)
 from recovery.checkpoints.names import is_copy_name, is_picked_name, name_weight
 from recovery.checkpoints.series import (
     NamePattern,
@@ -50,6 +43,13 @@ from recovery.checkpoints.series import (
     name_pattern,
     numbers_of,
     pattern_of_path,
+)
+from recovery.messages.candidates import (
+    OVERWRITTEN_FOLDERS,
+    Candidate,
+    CheckpointFormat,
+    CheckpointVerdict,
+    Holds,
 )
 
 _Item = TypeVar("_Item")

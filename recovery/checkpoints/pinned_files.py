@@ -21,10 +21,10 @@ from rankmend.errors import RankmendError
 from rankmend.own_folder import refuse_foreign_link
 from recovery.checkpoints.deadline import Deadline
 from recovery.checkpoints.marks import BESIDE
-from recovery.checkpoints.model import Candidate, CheckpointFormat
 from recovery.checkpoints.names import has_checkpoint_suffix, is_ignored, step_of
 from recovery.checkpoints.saves import gather
 from recovery.checkpoints.series import name_pattern
+from recovery.messages.candidates import Candidate, CheckpointFormat
 
 PINNED: Final = "pinned"  # folder in `.rankmend`
 _AGAIN: Final = ".again"  # what is being put back, beside the links

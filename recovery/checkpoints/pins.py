@@ -17,9 +17,9 @@ from typing import Final
 from rankmend.clock import Clock
 from rankmend.errors import RankmendError
 from recovery.checkpoints.deadline import Deadline
-from recovery.checkpoints.model import PutBack
 from recovery.checkpoints.names import shown
 from recovery.checkpoints.pinned_files import Pin, remove_before
+from recovery.messages.candidates import PutBack
 
 log = logging.getLogger(__name__)
 

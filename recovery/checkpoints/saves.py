@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
-from recovery.checkpoints.model import Candidate, Holds
 from recovery.checkpoints.names import Piece, is_copy_name, piece_of, plain_rank_of
+from recovery.messages.candidates import Candidate, Holds
 
 _MODEL: Final = frozenset({"model", "weights", "net", "network", "params", "module"})
 _OTHERS: Final = frozenset(

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from recovery.checkpoints.model import Candidate, CheckpointFormat
 from recovery.checkpoints.names import is_copy_name, is_set_aside, slot_of, without_values
+from recovery.messages.candidates import Candidate, CheckpointFormat
 
 _DIGITS: Final = re.compile(r"[0-9]+")
 _DIGITS_MAX: Final = 18  # below 2**63

@@ -13,9 +13,9 @@ from typing import Final, Protocol, TypeAlias
 from urllib.parse import quote
 
 from recovery.api import wire
+from recovery.console.views.state_words import TRAINS
+from recovery.controller.watched.verdict import WatchedState
 from recovery.journal.cluster_records import Hold
-from recovery.views.state_words import TRAINS
-from recovery.watched.verdict import WatchedState
 
 _REQUESTS_MAX: Final = 8  # of one node, the newest; open ones come first
 

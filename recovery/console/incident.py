@@ -7,9 +7,10 @@ from typing import Final
 
 from detectors.finding import Blame
 from detectors.wording import counted
+from recovery.accounting.goodput.time_bars import WIDTH
 from recovery.api import wire
 from recovery.console.fleet import SILENT_S
-from recovery.goodput.time_bars import WIDTH
+from recovery.console.views.state_words import IncidentStanding, standing_word
 from recovery.journal.accounting import RecoveryPhase
 from recovery.journal.incident_machine import Phase
 from recovery.journal.incident_records import (
@@ -20,7 +21,6 @@ from recovery.journal.incident_records import (
 )
 from recovery.journal.node_records import EvidenceTaken
 from recovery.journal.records import Entry
-from recovery.views.state_words import IncidentStanding, standing_word
 
 _EVIDENCE_MAX: Final = 100
 _HELD_MAX: Final = 5  # nodes that a plan's box names

@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from recovery.goodput.figures import Figures, figures_of
-from recovery.goodput.job_time import AttemptTime, JobTime
-from recovery.goodput.time_bars import Bar, timeline_bars
-from recovery.goodput.time_words import hours_name, in_words, share
-from recovery.goodput.timeline import TimePart
+from recovery.accounting.goodput.figures import Figures, figures_of
+from recovery.accounting.goodput.job_time import AttemptTime, JobTime
+from recovery.accounting.goodput.time_bars import Bar, timeline_bars
+from recovery.accounting.goodput.time_words import hours_name, in_words, share
+from recovery.accounting.goodput.timeline import TimePart
 
 _SPANS_MAX: Final = 1000  # rectangles of one timeline: more than a screen has pixels
 _ATTEMPTS_MAX: Final = 50

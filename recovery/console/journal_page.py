@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
-from recovery.journal.cluster_narrator import narrate_cluster
 from recovery.journal.cluster_records import CLUSTER_KINDS
-from recovery.journal.narrator import details, narrate
+from recovery.journal.narration.cluster_narrator import narrate_cluster
+from recovery.journal.narration.narrator import details, narrate
 from recovery.journal.records import Entry, kind_of
 
 ROWS: Final = 100

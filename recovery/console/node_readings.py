@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from recovery.goodput.time_words import in_words
-from recovery.readings.reading import NodeReading, ReadAt, Sample
+from recovery.accounting.goodput.time_words import in_words
+from recovery.accounting.readings.reading import NodeReading, ReadAt, Sample
 
 _WHEN: Final = {ReadAt.OPENED: "When it opened", ReadAt.CLOSED: "When it was over"}
 _GIB: Final = 1024.0**3

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from rankmend.clock import Clock
+from recovery.accounting.goodput.job_time import JobTime
 from recovery.api import wire
 from recovery.console.acts import FORMS, ActName, command_of, may_do, words_of
 from recovery.console.fleet import (
@@ -36,12 +37,11 @@ from recovery.console.node_readings import view_readings
 from recovery.console.rank_table import slowest, view_counts
 from recovery.console.shared_reads import SharedReads
 from recovery.console.source import JobRecords, PageError, PastJob, RankTail, Source, Viewer
-from recovery.goodput.job_time import JobTime
+from recovery.console.views.incident_view import entries_of_incident, view_incidents
+from recovery.console.views.state_words import TRAINS, standing_word
 from recovery.journal.cluster_records import CauseTold, WatchedAsked
 from recovery.journal.job_records import OutcomeKind
 from recovery.journal.records import Entry
-from recovery.views.incident_view import entries_of_incident, view_incidents
-from recovery.views.state_words import TRAINS, standing_word
 
 TIME_S: Final = 15.0  # where the time went: it moves slowly, and takes a look at the whole journal
 ROWS: Final = 100  # of a table's page

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from recovery.api import wire
-from recovery.job.rank_picture import RankState
+from recovery.controller.job.watch.rank_picture import RankState
 
 _ROWS: Final = 20
 _NOTABLE: Final = 1.05  # own work over the peers': below that, ranks are alike

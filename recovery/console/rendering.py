@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 from detectors.wording import counted, rank_ranges
 from rankmend.errors import ConfigError
 from rankmend.printable import printable
+from recovery.accounting.goodput.time_words import gpu_hours, in_words, moment, share
 from recovery.console.incident import loss_of
 from recovery.console.journal_page import kind_words
-from recovery.goodput.time_words import gpu_hours, in_words, moment, share
-from recovery.views.state_words import standing_word, use_of, word_of
+from recovery.console.views.state_words import standing_word, use_of, word_of
 
 if TYPE_CHECKING:
     from jinja2 import Environment

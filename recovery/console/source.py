@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rankmend.errors import RankmendError
+from recovery.accounting.goodput.job_time import JobTime
+from recovery.accounting.readings.reading import NodeReading
 from recovery.api import wire
 from recovery.console.acts import EVERYTHING, AskedAct, MayAct
-from recovery.goodput.job_time import JobTime
 from recovery.journal.records import Entry
-from recovery.readings.reading import NodeReading
 
 
 class PageError(RankmendError):

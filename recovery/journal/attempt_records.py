@@ -276,14 +276,14 @@ class CheckpointSeen:
 
     path: str
     step: int | None
-    format: str  # value of a recovery.checkpoints.model.CheckpointFormat
+    format: str  # value of a recovery.messages.candidates.CheckpointFormat
     label: str  # the format's name for people
     modified_unix_s: float
     reason: str  # what was checked
     size_bytes: int = 0  # 0: from a version that did not tell
     saves: SavesSeen | None = None  # None: none was measured
     newer_path: str | None = None  # a newer one, which is still being written
-    holds: str = ""  # value of a recovery.checkpoints.model.Holds; empty: not known
+    holds: str = ""  # value of a recovery.messages.candidates.Holds; empty: not known
     # The first of those that a person may take for the newest. Empty: none, or an older version wrote it.
     passed_over: tuple[PassedOver, ...] = ()
 

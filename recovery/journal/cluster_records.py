@@ -172,7 +172,7 @@ class WatchedAsked:
     job_id: str
     job: str
     slurm_job: str
-    action: str  # value of recovery.cluster.cluster_limits.WatchedAction
+    action: str  # value of recovery.controller.cluster.cluster_limits.WatchedAction
     nodes: tuple[str, ...]
     reason: str
     is_dry: bool
@@ -225,7 +225,7 @@ class CauseTold:
     is_ended: bool = False  # its jobs have ended: their GPUs are no longer counted as lost
     is_over: bool = False
     end: str = ""  # how it ended, in words
-    stage: str = ""  # the latest so far, as in recovery.people.trouble
+    stage: str = ""  # the latest so far, as in recovery.service.paging.trouble
     part: str = ""  # that its nodes share and that explains them, in words; empty: none is known
 
 

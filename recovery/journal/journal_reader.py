@@ -4,7 +4,7 @@ A row is sound if its checksum fits itself and the checksum stored in the row be
 checked without those before. What ends a journal in a file is its last sound row: those behind it were torn by a crash.
 
 The reader asks in SQL, of whatever keeps the rows (`RecordTable`): `recovery.journal.store` and
-`recovery.postgres.postgres_journal`.
+`recovery.journal.postgres.postgres_journal`.
 
 Finds in a journal the records of progress that tell how far an attempt came, without decoding the others.
 

@@ -9,7 +9,7 @@ How far the ranks of attempts have come, in steps.
 
 What a job's journal adds up to about its saves, failures and restarts.
 
-`recovery.journal.fold.observation_fold` makes it, `recovery.views.checkpoint_view` turns it into costs.
+`recovery.journal.fold.observation_fold` makes it, `recovery.console.views.checkpoint_view` turns it into costs.
 """
 
 from collections.abc import Iterable, Mapping

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from recovery.checkpoints.model import WHOLE, Share
+from recovery.messages.candidates import WHOLE, Share
 from recovery.messages.exchange import NO_KINDS, Endpoint, NodeKinds
 from recovery.messages.outside import NodeEvidence
 

@@ -1,6 +1,6 @@
 """What every journal offers that is open for writing, wherever it is kept.
 
-`recovery.journal.store` keeps one in a file of SQLite, `recovery.postgres.postgres_journal` in PostgreSQL.
+`recovery.journal.store` keeps one in a file of SQLite, `recovery.journal.postgres.postgres_journal` in PostgreSQL.
 """
 
 from collections.abc import Sequence

@@ -4,7 +4,7 @@
 never waits for the disk of one of them. What was handed in is numbered and dated then, is written in that order and is never left out:
 where a commit fails, the same entries are tried again, and nothing is written before them. So the journal on the disk is at each moment the
 beginning of the journal that the controller has in mind. The controller sends no order, answers nobody and does nothing outside the job
-before `durable_number` has reached its newest decision (`recovery.job.situation`).
+before `durable_number` has reached its newest decision (`recovery.controller.job.situation`).
 """
 
 import logging

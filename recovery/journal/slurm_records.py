@@ -44,7 +44,7 @@ class ReturnStep(Enum):
 @dataclass(frozen=True, slots=True)
 class SlurmAsked:
     key: str
-    action: str  # value of recovery.slurm.requests.SchedulerAction
+    action: str  # value of recovery.schedulers.slurm.requests.SchedulerAction
     nodes: tuple[str, ...]
     slurm_job: str
     reason: str

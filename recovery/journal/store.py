@@ -33,6 +33,7 @@ from rankmend.errors import JournalError
 from rankmend.files import sync_folder
 from recovery.journal import fold_snapshot
 from recovery.journal.fold_snapshot import Foundation
+from recovery.journal.folder.network_storage import refuse_network_file_system
 from recovery.journal.job_records import TailCut
 from recovery.journal.journal_reader import JournalReader
 from recovery.journal.journal_rows import (
@@ -44,7 +45,6 @@ from recovery.journal.journal_rows import (
     make_row,
 )
 from recovery.journal.ledger import Ledger
-from recovery.journal.network_storage import refuse_network_file_system
 from recovery.journal.records import MAJOR, Entry, Record
 
 APPLICATION_ID: Final = 0x524D4E44  # "RMND", SQLite's application_id

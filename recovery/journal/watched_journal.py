@@ -1,6 +1,6 @@
 """The journal of watched jobs: the usual form (`recovery.journal.store`), in several files, so that it can be bounded.
 
-    <state>/watched/alive              when the controller was last alive (`recovery.journal.heartbeat`)
+    <state>/watched/alive              when the controller was last alive (`recovery.journal.folder.heartbeat`)
     <state>/watched/000001/journal.db  the oldest file that is kept; each begins with all jobs that had not ended
 
 A file that can't be read is left out: what follows it says of each job that nobody told of the time before.

@@ -23,7 +23,7 @@ class WatchedStood:
 
     job_id: str
     look_age_s: float  # the look at the job was so long before the record
-    state: str  # value of recovery.watched.verdict.WatchedState
+    state: str  # value of recovery.controller.watched.verdict.WatchedState
     age_s: float  # it has done this for so long
     devices: int  # its ranks
     run: int  # counts the sets of processes that the controller has seen since its start

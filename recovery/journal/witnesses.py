@@ -13,7 +13,7 @@ and a switched-off node hit other people's work, so each needs a second party:
 - a person, or a site that says that all its users are one party (`single_tenant`).
 
 An eviction and a requeue end processes, so only the manager's word about whose these are allows them: an alert says that a node is
-broken, and not whose pods are there. Source: the attack kept in tests/recovery/kubernetes/test_foreign_nodes.py.
+broken, and not whose pods are there. Source: the attack kept in tests/recovery/schedulers/kubernetes/test_foreign_nodes.py.
 """
 
 from collections.abc import Collection, Iterable, Mapping

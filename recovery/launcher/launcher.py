@@ -21,6 +21,9 @@ from rankmend.clock import Clock
 from rankmend.errors import LaunchError
 from rankmend.milestones import ProcessMilestone, name_milestone
 from recovery.checkpoints.pins import CheckpointPins
+from recovery.checkpoints.snapshots.copies.node_copies import CopierLink, NodeCopies
+from recovery.checkpoints.snapshots.leftovers import remove_leftovers
+from recovery.checkpoints.snapshots.watch import SnapshotWatch
 from recovery.launcher.agent_link import AgentLink
 from recovery.launcher.decision import pace
 from recovery.launcher.decision.decide import FENCE_S_MAX, decide
@@ -78,9 +81,6 @@ from recovery.launcher.reporter import Reporter
 from recovery.messages.copying import CopyRequest
 from recovery.messages.exchange import Found, Order, Report, StopReason
 from recovery.messages.probing import ProbeRequest
-from recovery.snapshots.copies.node_copies import CopierLink, NodeCopies
-from recovery.snapshots.leftovers import remove_leftovers
-from recovery.snapshots.watch import SnapshotWatch
 
 log = logging.getLogger(__name__)
 

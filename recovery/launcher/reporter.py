@@ -5,7 +5,9 @@ from typing import Final
 
 from rankmend.clock import Clock
 from rankmend.errors import LaunchError
-from recovery.checkpoints.model import PutBack
+from recovery.checkpoints.snapshots.copies.node_copies import NodeCopies
+from recovery.checkpoints.snapshots.copies.placement import failure_domain
+from recovery.checkpoints.snapshots.watch import SnapshotWatch
 from recovery.launcher.decision.launcher_state import FollowedOrders, LauncherState
 from recovery.launcher.evidence.evidence_collector import EvidenceCollector
 from recovery.launcher.guardian.word import LastWord
@@ -15,6 +17,7 @@ from recovery.launcher.membership.node_membership import Membership, boot_time_s
 from recovery.launcher.ranks.launch_plan import LaunchPlan
 from recovery.launcher.ranks.launched import LaunchedAttempt, LaunchFault
 from recovery.launcher.rendezvous.rendezvous_store import RendezvousStore
+from recovery.messages.candidates import PutBack
 from recovery.messages.exchange import (
     VERSION,
     Endpoint,
@@ -24,9 +27,6 @@ from recovery.messages.exchange import (
     Report,
     StopReason,
 )
-from recovery.snapshots.copies.node_copies import NodeCopies
-from recovery.snapshots.copies.placement import failure_domain
-from recovery.snapshots.watch import SnapshotWatch
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from detectors.finding import Finding
 from detectors.hang.flight_dump import FlightDump
 from detectors.hang.python_stack import Frame
 from rankmend.rank_values import ScriptEnd, ToldHidden, ToldPlace
-from recovery.checkpoints.model import WHOLE, HeldPart, PutBack, Share
+from recovery.messages.candidates import WHOLE, HeldPart, PutBack, Share
 from recovery.messages.probing import ProbeTold
 from recovery.messages.quick_struct import QuickStruct, like_dataclass
 
@@ -302,12 +302,12 @@ class FoundCheckpoint:
 
     path: str
     step: int | None
-    kind: str  # value of a recovery.checkpoints.model.CheckpointFormat
+    kind: str  # value of a recovery.messages.candidates.CheckpointFormat
     size_bytes: int
     modified_unix_s: float
     is_valid: bool
     reason: str
-    hindrance: str = ""  # value of a recovery.checkpoints.model.Hindrance; "" when valid
+    hindrance: str = ""  # value of a recovery.messages.candidates.Hindrance; "" when valid
     is_step_exact: bool = False  # the step comes from the content, not from the name
     share: Share = WHOLE  # whose content was read; names and sizes are always checked whole
     # Change of its oldest file; 0: it is one file, or not looked at.
@@ -318,7 +318,7 @@ class FoundCheckpoint:
     has_wrong_sum: bool = (
         False  # its bytes contradict their checksums, and nobody changed the files
     )
-    # What its content holds: fields of a recovery.checkpoints.model.Shape.
+    # What its content holds: fields of a recovery.messages.candidates.Shape.
     holds: str = ""
     tensors: int = 0
     elements: int = 0

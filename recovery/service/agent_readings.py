@@ -16,15 +16,15 @@ from typing import Final
 from rankmend.alerting import make_client_context
 from rankmend.clock import Clock
 from rankmend.errors import RankmendError, SourceError
+from recovery.accounting.readings.agent_call import AgentAddress, read_agent_page
+from recovery.accounting.readings.reading import NodeReading, ReadAt, pick_samples
+from recovery.accounting.readings.reading_file import NODES_MAX, add_reading
 from recovery.journal.accounting import account_all
 from recovery.journal.attempt_records import AttemptVerified
 from recovery.journal.incident_machine import Phase
 from recovery.journal.incident_records import EvidenceCollected, IncidentEvent, IncidentOpened
 from recovery.journal.node_records import EvidenceTaken
 from recovery.journal.records import Entry
-from recovery.readings.agent_call import AgentAddress, read_agent_page
-from recovery.readings.reading import NodeReading, ReadAt, pick_samples
-from recovery.readings.reading_file import NODES_MAX, add_reading
 from recovery.service.controller_config import Config, ConsoleSection
 from recovery.service.discovery import agent_address
 

@@ -16,13 +16,13 @@ from rankmend.links import RUNBOOKS, RUNBOOKS_PATH, check_runbooks
 from rankmend.listening import make_server_context, parse_listen
 from rankmend.redfish_session import parse_url
 from recovery.api.contact import check_url, is_loopback
-from recovery.cluster.cluster_limits_file import PolicyFile, read_policy_file
-from recovery.kubernetes.limits import KubernetesLimits
-from recovery.postgres.database_url import check_database_url
-from recovery.service.guard import read_networks
+from recovery.controller.cluster.cluster_limits_file import PolicyFile, read_policy_file
+from recovery.journal.postgres.database_url import check_database_url
+from recovery.schedulers.kubernetes.limits import KubernetesLimits
+from recovery.schedulers.slurm.limits import SlurmLimits
+from recovery.service.http.guard import read_networks
 from recovery.service.roles import Role
 from recovery.service.tokens import Tokens, read_tokens
-from recovery.slurm.limits import SlurmLimits
 
 PORT: Final = 9477  # beside the agent's 9476
 AGENT_PORT: Final = 9476

@@ -29,12 +29,12 @@ from rankmend.clock import Clock, SystemClock
 from rankmend.errors import ConfigError, RankmendError
 from rankmend.notify import Notifier
 from rankmend.renewed_files import LOOK_S, Marks, marks_of
-from recovery.cluster.cluster_limits_file import PolicyFile
+from recovery.controller.cluster.cluster_limits_file import PolicyFile
 from recovery.service import controller_config as configuration
-from recovery.service.bmcs import BmcDirectory
+from recovery.service.bmc.bmcs import BmcDirectory
 from recovery.service.controller_config import Config
-from recovery.service.identity_provider import open_provider
 from recovery.service.server import Service
+from recovery.service.sign_in.identity_provider import open_provider
 from recovery.service.tokens import Tokens, narrowed
 
 GROWTH_RATIO: Final = 0.5  # share of the memory after the last look that cycles may take

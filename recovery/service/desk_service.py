@@ -13,15 +13,15 @@ from typing import Final
 from rankmend.clock import Clock
 from rankmend.errors import ConfigError, JournalError, RankmendError
 from rankmend.own_folder import make_private
-from recovery.cluster.gate import PlanRequest
+from recovery.controller.cluster.gate import PlanRequest
 from recovery.journal.open_journal import OpenJournal
-from recovery.postgres.database import CommitUnknownError, LeaseLostError
-from recovery.slurm.client import SlurmClient
-from recovery.slurm.commands import SlurmCommands
-from recovery.slurm.desk import RequestDesk, SlurmDesk
-from recovery.slurm.desk_lease import DeskLease, OwnDesk
-from recovery.slurm.limits import SlurmLimits
-from recovery.slurm.requests import SchedulerAction, SchedulerRequest
+from recovery.journal.postgres.database import CommitUnknownError, LeaseLostError
+from recovery.schedulers.slurm.client import SlurmClient
+from recovery.schedulers.slurm.commands import SlurmCommands
+from recovery.schedulers.slurm.desk import RequestDesk, SlurmDesk
+from recovery.schedulers.slurm.desk_lease import DeskLease, OwnDesk
+from recovery.schedulers.slurm.limits import SlurmLimits
+from recovery.schedulers.slurm.requests import SchedulerAction, SchedulerRequest
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from detectors.formats.slurm_topology import parse_parts
+from detectors.formats.site.slurm_topology import parse_parts
 from detectors.network_topology import BYTES_MAX
 from detectors.parts.fleet_parts import NO_PARTS, FleetParts, SharedKind
 from rankmend.errors import ConfigError, SourceError

@@ -25,17 +25,17 @@ from rankmend.errors import RankmendError
 from rankmend.kubernetes_api import connect
 from rankmend.packages import Extra, require
 from rankmend.printable import printable
-from recovery.cluster.incoming_alerts import IncomingAlert
+from recovery.controller.cluster.incoming_alerts import IncomingAlert
 from recovery.journal.open_journal import OpenJournal
 from recovery.journal.slurm_records import PodProved
-from recovery.kubernetes.client import KubernetesClient
-from recovery.kubernetes.limits import KubernetesLimits
-from recovery.kubernetes.node_states import SeenNode, read_state
-from recovery.kubernetes.pod_work import PodWork
+from recovery.schedulers.kubernetes.client import KubernetesClient
+from recovery.schedulers.kubernetes.limits import KubernetesLimits
+from recovery.schedulers.kubernetes.node_states import SeenNode, read_state
+from recovery.schedulers.kubernetes.pod_work import PodWork
+from recovery.schedulers.slurm.desk import RequestDesk
+from recovery.schedulers.slurm.desk_lease import DeskLease, OwnDesk
+from recovery.schedulers.slurm.requests import SchedulerRequest
 from recovery.service.desk_service import STOP_S_MAX, DeskService
-from recovery.slurm.desk import RequestDesk
-from recovery.slurm.desk_lease import DeskLease, OwnDesk
-from recovery.slurm.requests import SchedulerRequest
 
 _TEXT_MAX: Final = 300
 

@@ -1,6 +1,6 @@
 """Tells people, through Alertmanager: one alert for each cause, for as long as it lasts.
 
-`recovery.people` says what belongs together and in which words, `recovery.cluster.notices` where a person is needed; how it
+`recovery.service.paging` says what belongs together and in which words, `recovery.controller.cluster.notices` where a person is needed; how it
 is sent, `rankmend.alerting`, as the agent does. Once a second the deciding thread is asked, and a change goes out at once. The
 causes are in the cluster's journal: a controller that starts anew tells of the same ones, and closes those that are over.
 
@@ -21,8 +21,8 @@ from types import MappingProxyType
 from typing import Final, Generic, TypeVar
 
 from detectors.finding import Severity
-from detectors.formats.cooling_file import COOLING_FILE
-from detectors.formats.power_file import POWER_FILE
+from detectors.formats.site.cooling_file import COOLING_FILE
+from detectors.formats.site.power_file import POWER_FILE
 from detectors.node.node_alerts import check_of
 from detectors.parts.cooling import CoolingReading, judge_cooling
 from detectors.parts.power_feeds import PowerReading, judge_power
@@ -33,8 +33,8 @@ from rankmend.alerting import Alert, AlertmanagerTarget, make_post, target_url
 from rankmend.clock import Clock
 from rankmend.errors import JournalError, RankmendError, SourceError
 from rankmend.files import read_capped
-from recovery.cluster.broken_parts import find_broken_parts
-from recovery.cluster.notices import (
+from recovery.controller.cluster.broken_parts import find_broken_parts
+from recovery.controller.cluster.notices import (
     NOTICES_MAX,
     EndedJob,
     Notice,
@@ -44,14 +44,14 @@ from recovery.cluster.notices import (
 )
 from recovery.journal.job_records import OutcomeKind
 from recovery.journal.ledger import Wish
-from recovery.people.alerts import Links, alerts_of, ended_alerts_of, marks_of
-from recovery.people.causes import CauseChanges, SharedBy, follow
-from recovery.people.daily_record import daily_record
-from recovery.people.site_troubles import SiteFile, readings_troubles, unit_troubles
-from recovery.people.trouble import NodeAlert, PresentTrouble, find_troubles
 from recovery.service.controller_config import Config, Discovery, console_base, runbooks_base
-from recovery.service.served_job import Job
-from recovery.service.worker import Worker
+from recovery.service.jobs.served_job import Job
+from recovery.service.jobs.worker import Worker
+from recovery.service.paging.alerts import Links, alerts_of, ended_alerts_of, marks_of
+from recovery.service.paging.causes import CauseChanges, SharedBy, follow
+from recovery.service.paging.daily_record import daily_record
+from recovery.service.paging.site_troubles import SiteFile, readings_troubles, unit_troubles
+from recovery.service.paging.trouble import NodeAlert, PresentTrouble, find_troubles
 
 READ_S: Final = 15.0
 SILENT_S: Final = 60.0  # storage that gives no answer for so long tells nothing

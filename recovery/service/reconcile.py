@@ -14,9 +14,9 @@ from urllib.parse import quote
 
 from rankmend.alerting import BACKOFF, Get, make_get, target_url
 from rankmend.errors import RankmendError
-from recovery.cluster.incoming_alerts import decode_active
+from recovery.controller.cluster.incoming_alerts import decode_active
 from recovery.service.controller_config import Alertmanagers
-from recovery.service.worker import Worker
+from recovery.service.jobs.worker import Worker
 
 BYTES_MAX: Final = 64 * 1024 * 1024  # 100,000 alerts of 640 bytes
 ANSWER_S_MAX: Final = 15.0  # for the deciding thread to answer

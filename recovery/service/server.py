@@ -25,57 +25,57 @@ from rankmend.listening import bind, hide_versions, parse_listen
 from rankmend.milestones import ProcessMilestone, name_milestone
 from rankmend.version import RANKMEND_VERSION
 from recovery.api.wire import Join
-from recovery.cluster.cluster import ClusterController, NodesElsewhere
-from recovery.cluster.cluster_limits_file import PolicyFile
-from recovery.cluster.gate import PlanRequest
-from recovery.cluster.incoming_alerts import IncomingAlert
 from recovery.console.site import ConsoleSite
-from recovery.journal.heartbeat import read_heartbeat
+from recovery.controller.cluster.cluster import ClusterController, NodesElsewhere
+from recovery.controller.cluster.cluster_limits_file import PolicyFile
+from recovery.controller.cluster.gate import PlanRequest
+from recovery.controller.cluster.incoming_alerts import IncomingAlert
+from recovery.controller.watched.present_jobs import FILE_NAME as PRESENT_FILE
+from recovery.controller.watched.present_jobs import AgentWordsFile, SavedWord
+from recovery.journal.folder.heartbeat import read_heartbeat
 from recovery.journal.limits import Policy
 from recovery.journal.stored_journal import StoredJournal
 from recovery.journal.watched_journal import FOLDER as WATCHED_FOLDER
-from recovery.service.access import Doorman
+from recovery.schedulers.slurm.requests import SchedulerRequest
 from recovery.service.agent_readings import AgentReadings
-from recovery.service.audit import Audit
-from recovery.service.authority import expires_unix_s, refuse_out_of_date
-from recovery.service.backend import ANSWER_S_MAX, Backend
-from recovery.service.bmc_power import BmcPower, ServicePowerSwitch
-from recovery.service.bmc_readings import BmcCheck
-from recovery.service.bmcs import BmcDirectory
-from recovery.service.console_door import ServiceDoor
-from recovery.service.console_sessions import ConsoleSessions
-from recovery.service.console_source import ServiceSource
+from recovery.service.bmc.bmc_power import BmcPower, ServicePowerSwitch
+from recovery.service.bmc.bmc_readings import BmcCheck
+from recovery.service.bmc.bmcs import BmcDirectory
 from recovery.service.controller_config import Config, controller_base, make_context
 from recovery.service.desk_service import DeskService, SlurmService
 from recovery.service.discovery import listed_nodes, rack_names, read_fleet_parts
 from recovery.service.fleet.peers import OtherControllers
-from recovery.service.guard import IDLE_S_MAX, ConnectionRoom, Entrance
-from recovery.service.identity_provider import open_provider
-from recovery.service.job_registry import JobRegistry
-from recovery.service.job_store import KUBERNETES, SLURM, JobStore
-from recovery.service.known_incidents import KnownIncidents
+from recovery.service.http.access import Doorman
+from recovery.service.http.audit import Audit
+from recovery.service.http.authority import expires_unix_s, refuse_out_of_date
+from recovery.service.http.backend import ANSWER_S_MAX, Backend
+from recovery.service.http.guard import IDLE_S_MAX, ConnectionRoom, Entrance
+from recovery.service.http.openapi import describe
+from recovery.service.http.routes import BY_NAME, ROUTES
+from recovery.service.http.web import Api
+from recovery.service.jobs.job_registry import JobRegistry
+from recovery.service.jobs.job_store import KUBERNETES, SLURM, JobStore
+from recovery.service.jobs.known_incidents import KnownIncidents
+from recovery.service.jobs.left_pods import LeftPods
+from recovery.service.jobs.listening_clock import BEAT_S, Hearing
+from recovery.service.jobs.newest_orders import NewestOrders
+from recovery.service.jobs.postgres_jobs import PostgresJobs
+from recovery.service.jobs.served_job import CoreMaker, Parts, make_core
+from recovery.service.jobs.short_jobs import ShortJobs
+from recovery.service.jobs.stored_jobs import StateFolder
+from recovery.service.jobs.worker import Worker
 from recovery.service.kubernetes_service import KubernetesService
-from recovery.service.left_pods import LeftPods
-from recovery.service.listening_clock import BEAT_S, Hearing
-from recovery.service.measures import Measures
-from recovery.service.newest_orders import NewestOrders
-from recovery.service.openapi import describe
+from recovery.service.metrics.measures import Measures
+from recovery.service.metrics.time_accounts import PastSizes, TimeAccounts
+from recovery.service.metrics.watched_accounts import WatchedAccounts
 from recovery.service.pager import Pager
-from recovery.service.postgres_jobs import PostgresJobs
 from recovery.service.reconcile import AlertReader
-from recovery.service.routes import BY_NAME, ROUTES
-from recovery.service.served_job import CoreMaker, Parts, make_core
 from recovery.service.shared_words import SharedWords
-from recovery.service.short_jobs import ShortJobs
-from recovery.service.stored_jobs import StateFolder
-from recovery.service.time_accounts import PastSizes, TimeAccounts
+from recovery.service.sign_in.console_door import ServiceDoor
+from recovery.service.sign_in.console_sessions import ConsoleSessions
+from recovery.service.sign_in.console_source import ServiceSource
+from recovery.service.sign_in.identity_provider import open_provider
 from recovery.service.tokens import Tokens
-from recovery.service.watched_accounts import WatchedAccounts
-from recovery.service.web import Api
-from recovery.service.worker import Worker
-from recovery.slurm.requests import SchedulerRequest
-from recovery.watched.present_jobs import FILE_NAME as PRESENT_FILE
-from recovery.watched.present_jobs import AgentWordsFile, SavedWord
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,9 @@ from typing import Final
 
 from rankmend.errors import ConfigError
 from rankmend.files import read_capped, replace_file
-from recovery.service import authority, roles, template, tokens
+from recovery.service import roles, template, tokens
 from recovery.service.controller_config import FILE_BYTES_MAX, PORT
+from recovery.service.http import authority
 from recovery.service.roles import Role
 
 CONFIG: Final = "controller.toml"

@@ -1,7 +1,7 @@
 """What agents say of jobs on their nodes, for every controller of one database.
 
 A node that is lost says nothing more. So a controller that takes jobs over needs what another one has received: each puts the words that it
-keeps (`recovery.watched.present_jobs`) into the database, with their ages, and reads those of the others. They count no longer for it.
+keeps (`recovery.controller.watched.present_jobs`) into the database, with their ages, and reads those of the others. They count no longer for it.
 A thread of its own does both: the deciding thread waits for no database.
 """
 
@@ -13,14 +13,14 @@ from typing import Final, Protocol
 
 from rankmend.clock import Clock
 from rankmend.errors import RankmendError
-from recovery.postgres.database import Database
-from recovery.watched.present_jobs import (
+from recovery.controller.watched.present_jobs import (
     PRESENT_KEPT_S,
     AgentWordsFile,
     SavedWord,
     decode_words,
     encode_words,
 )
+from recovery.journal.postgres.database import Database
 
 READ_S: Final = 10.0  # a job is taken over after 8 s of silence, and a lost node blamed later
 

@@ -13,7 +13,7 @@ import pytest
 
 from bench.drills.__main__ import SECTIONS
 from bench.drills.told import PHASES, Section
-from recovery.drill.scenario import DrillPhase
+from recovery.lab.drill.scenario import DrillPhase
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.process

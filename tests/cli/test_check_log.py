@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankmend.cli import cli
-from rankmend.cli.compressed_log import lines_of
+from rankmend.cli.checks.compressed_log import lines_of
 from tests.support.agent import ROOT
 from tests.support.eventually import DEADLINE_S
 

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detectors.formats.part_pages import read_findings_journal, read_part_page
+from detectors.formats.site.part_pages import read_findings_journal, read_part_page
 from detectors.parts.part_history import (
     EVENTS_MAX,
     STAYS_MAX,

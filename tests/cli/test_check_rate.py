@@ -9,8 +9,8 @@ import pytest
 from rankmend.cli.units import RATE
 from rankmend.clock import SystemClock
 from recovery.checkpoints.priority import check_rate
-from recovery.run.assembly import make_watch
-from recovery.run.options import RunOptions
+from recovery.launcher.run.assembly import make_watch
+from recovery.launcher.run.options import RunOptions
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from rankmend.cli.checkpoint_lines import say_checkpoint, say_snapshots
+from rankmend.cli.screens.checkpoint_lines import say_checkpoint, say_snapshots
 from recovery.api.wire import CostView
 from tests.support.checkpoint_views import SNAPSHOTS, VIEW
 

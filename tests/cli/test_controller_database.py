@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rankmend.cli.controller import controller
-from recovery.postgres.migration import SCHEMA_VERSION
+from recovery.journal.postgres.migration import SCHEMA_VERSION
 from tests.support.postgres import PostgresServer, running_server
 
 pytestmark = pytest.mark.site

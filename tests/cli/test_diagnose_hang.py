@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rankmend.cli import cli
-from rankmend.cli.diagnose_hang import rank_of_name, read_dumps
+from rankmend.cli.diagnosis.diagnose_hang import rank_of_name, read_dumps
 
 DATASETS = os.environ.get("RANKMEND_DATASETS")
 KEYS = {"verdict", "culprits", "class", "reason", "onset", "confidence", "evidence"}

@@ -124,9 +124,9 @@ def test_ordinary_user_gets_every_check_too() -> None:
     script = (
         "import os, sys, pkgutil, importlib\n"
         "import encodings.ascii, encodings.idna, encodings.latin_1\n"
-        "import agent.doctor, recovery.doctor, detectors.doctor, detectors.doctor.table\n"
+        "import agent.doctor, recovery.local.doctor, detectors.doctor, detectors.doctor.table\n"
         "import rankmend.cli.doctor, getpass, asyncio, urllib3, tempfile, resource, agent.config\n"
-        "for package in (agent.doctor, recovery.doctor):\n"
+        "for package in (agent.doctor, recovery.local.doctor):\n"
         "    for one in pkgutil.iter_modules(package.__path__):\n"
         "        importlib.import_module(package.__name__ + '.' + one.name)\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534); os.chdir('/')\n"

@@ -8,9 +8,9 @@ from click.testing import CliRunner
 
 from detectors.fabric.collisions import TracedFlow, plan_ports
 from detectors.fabric.slow_part import judge
-from rankmend.cli.fabric import fabric
-from recovery.fabric.fabric_messages import PauseRate, PortRates
-from recovery.fabric.fabric_report import (
+from rankmend.cli.labs.fabric import fabric
+from recovery.lab.fabric.fabric_messages import PauseRate, PortRates
+from recovery.lab.fabric.fabric_report import (
     CollectiveFigure,
     FabricReport,
     PathTrial,

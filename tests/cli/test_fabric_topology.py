@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from agent.assembly.families import FAMILIES
-from detectors.formats.node_pages import METRICS
+from detectors.formats.site.node_pages import METRICS
 from rankmend.cli.agent import agent
-from rankmend.cli.fabric import fabric
+from rankmend.cli.labs.fabric import fabric
 from tests.support.agent import ROOT
 from tests.support.gpu_nodes import (
     COMPUTE,

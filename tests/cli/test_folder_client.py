@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rankmend.cli.folder_client import FolderClient
+from rankmend.cli.sources.folder_client import FolderClient
 from tests.support.eventually import DEADLINE_S
 
 pytestmark = pytest.mark.process
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.process
 CODE = """\
 import os, sys
 from pathlib import Path
-from rankmend.cli.folder_client import FolderClient
+from rankmend.cli.sources.folder_client import FolderClient
 from recovery.api.controller_errors import LauncherError
 os.setuid(12345)
 try:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from rankmend.cli import cli, incidents
+from rankmend.cli import cli
+from rankmend.cli.screens import incidents
 from recovery.journal.incident_records import IncidentOpened
 from recovery.journal.job_records import JobEnded, JobOpened, JobOutcome, OutcomeKind
 from recovery.journal.records import (

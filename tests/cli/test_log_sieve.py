@@ -12,7 +12,7 @@ from detectors.kernel.event_groups import KernelLogState
 from detectors.kernel.log import parse_log
 from detectors.kernel.rules.fabric_manager import FABRIC_RULES
 from detectors.kernel.rules.matcher import LITERALS, RULES
-from rankmend.cli.compressed_log import LINE_BYTES_MAX, Sieve, lines_of
+from rankmend.cli.checks.compressed_log import LINE_BYTES_MAX, Sieve, lines_of
 from tests.support.kernel_log_forms import FORMS
 
 DATASETS = os.environ.get("RANKMEND_DATASETS")

@@ -12,8 +12,8 @@ from agent.preflight.children import LoadChildren
 from agent.preflight.hold_record import read_hold
 from agent.preflight.result_file import FlightResult
 from detectors.preflight.verdicts import CheckStanding, CheckVerdict, FlightOutcome
-from rankmend.cli.preflight import prolog_code
-from rankmend.cli.preflight_holds import HoldOptions, hold_or_return
+from rankmend.cli.preflights.preflight import prolog_code
+from rankmend.cli.preflights.preflight_holds import HoldOptions, hold_or_return
 from recovery.service.roles import Role
 from recovery.service.tokens import add_token, make_token
 from tests.support.controllers import Service

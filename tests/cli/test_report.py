@@ -15,16 +15,16 @@ from click.testing import CliRunner, Result
 
 from detectors.finding import Finding
 from rankmend.cli import cli
-from rankmend.cli.controller_options import Access
-from rankmend.cli.controller_reader import ControllerReader, entry_of
+from rankmend.cli.sources.controller_options import Access
+from rankmend.cli.sources.controller_reader import ControllerReader, entry_of
 from recovery.api import wire
 from recovery.api.controller_errors import BusyError
 from recovery.api.operator_client import OperatorClient
+from recovery.console.views.incident_view import view_story
 from recovery.journal.incident_records import IncidentOpened
 from recovery.journal.job_records import JobOpened
 from recovery.journal.records import Record
 from recovery.journal.store import Journal
-from recovery.views.incident_view import view_story
 from tests.support.goodput_jobs import BEGIN, END, FAILED, Timed, entries_of
 
 pytestmark = pytest.mark.process

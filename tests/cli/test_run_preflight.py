@@ -11,8 +11,8 @@ from agent.preflight import baseline_file
 from agent.preflight.result_file import FlightResult
 from detectors.preflight.baseline import Baseline, BaselineSample
 from detectors.preflight.verdicts import CheckStanding, CheckVerdict, FlightOutcome
-from rankmend.cli.run_preflight import refusals_of, with_result
-from recovery.run.options import RunOptions
+from rankmend.cli.preflights.run_preflight import refusals_of, with_result
+from recovery.launcher.run.options import RunOptions
 from tests.support.eventually import DEADLINE_S
 
 pytestmark = pytest.mark.process

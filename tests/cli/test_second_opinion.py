@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rankmend.cli.second_opinion import ANSWER_BYTES_MAX, ask_program, words_of
+from rankmend.cli.diagnosis.second_opinion import ANSWER_BYTES_MAX, ask_program, words_of
 from rankmend.errors import ConfigError
 from tests.support.eventually import DEADLINE_S
 

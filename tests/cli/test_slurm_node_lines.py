@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from rankmend.cli.slurm_node_lines import render_slurm_nodes
+from rankmend.cli.screens.slurm_node_lines import render_slurm_nodes
 from recovery.api import wire
 
 

@@ -3,8 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankmend.cli import output, status_view
-from rankmend.cli.picture import Picture, Wanted
+from rankmend.cli import output
+from rankmend.cli.screens import status_view
+from rankmend.cli.sources.picture import Picture, Wanted
 from recovery.api import wire
 
 ODD = st.floats() | st.sampled_from([1.8e12, -1.0, 1e308, float("nan")])

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from rankmend.cli.folder_reader import FolderReader
-from rankmend.cli.picture import Wanted
-from rankmend.cli.status_view import render
-from rankmend.cli.watched_here import WatchedHere
+from rankmend.cli.screens.status_view import render
+from rankmend.cli.sources.folder_reader import FolderReader
+from rankmend.cli.sources.picture import Wanted
+from rankmend.cli.sources.watched_here import WatchedHere
 from rankmend.clock import SystemClock
 from tests.support.watched_jobs import Machine
 

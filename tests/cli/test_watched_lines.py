@@ -6,7 +6,7 @@ from rich.console import Console
 
 from rankmend.cli.watched_lines import is_named, render_ranks, render_watched
 from recovery.api import wire
-from recovery.report.overview import StoredRankView
+from recovery.local.report.overview import StoredRankView
 
 FINDING = wire.WatchedFinding(
     "rank_hung", "rank", "no rank advances", "n2", [2], ["/proc/PID/stat: rank 2: stopped"]

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from rankmend.links import RUNBOOKS
-from recovery.cluster.notices import DAILY_RECORD, MESSAGE, NoticeKind
-from recovery.people.site_troubles import SITE_READINGS
-from recovery.people.trouble import FINDING
-from recovery.service.measures import Measures
+from recovery.controller.cluster.notices import DAILY_RECORD, MESSAGE, NoticeKind
+from recovery.service.metrics.measures import Measures
+from recovery.service.paging.site_troubles import SITE_READINGS
+from recovery.service.paging.trouble import FINDING
 
 pytestmark = pytest.mark.process
 

@@ -8,7 +8,7 @@ import pytest
 
 from agent.assembly.families import FAMILIES
 from deploy.prometheus.recording_rules import recording_rules
-from recovery.service.measures import Measures
+from recovery.service.metrics.measures import Measures
 from tests.support.dashboards import (
     load,
     metrics_of,

@@ -12,7 +12,7 @@ import pytest
 from rankmend.hook.writer import Writer
 from rankmend.progress import ProgressReader, RankIdentity, create
 from recovery.launcher.ranks.launched import LaunchedRank
-from recovery.report.overview import view_ranks
+from recovery.local.report.overview import view_ranks
 
 IDENTITY = RankIdentity(uuid.UUID(int=7), attempt=1, rank=0, local_rank=0, world_size=1)
 ANY: Any = None

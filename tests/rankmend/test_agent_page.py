@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rankmend.agent_page import read_agent
-from rankmend.cli.diagnose_readings import Prometheus
+from rankmend.cli.diagnosis.diagnose_readings import Prometheus
 from rankmend.errors import SourceError
 
 pytestmark = pytest.mark.process

@@ -28,19 +28,20 @@ from rankmend.errors import ConfigError, RankmendError, SourceError, StorageErro
 from rankmend.files import create_file, read_capped, read_if_there, replace_file, write_output
 from rankmend.watched_report import PresentJob
 from recovery.checkpoints.marks import BudgetCopy, FenceFile
-from recovery.journal.job_folder import JobFolder
-from recovery.journal.job_key import JobKey
+from recovery.journal.folder.job_folder import JobFolder
+from recovery.journal.folder.job_key import JobKey
 from recovery.journal.job_records import JobOutcome, OutcomeKind
 from recovery.launcher.evidence.evidence_collector import EvidenceFolder
+from recovery.launcher.ownership.claim import FolderClaim, OwnerKind
+from recovery.launcher.ownership.claim_folder import ClaimFolder
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder
-from recovery.ownership.claim import FolderClaim, OwnerKind
-from recovery.ownership.claim_folder import ClaimFolder
-from recovery.run.meeting_site import HostFolder, HostNote
-from recovery.run.node_launcher import VARIABLE, write_error_file
-from recovery.service import authority, setup
-from recovery.service.job_store import Ended, StoredJob
+from recovery.launcher.run.meeting_site import HostFolder, HostNote
+from recovery.launcher.run.node_launcher import VARIABLE, write_error_file
+from recovery.service import setup
+from recovery.service.http import authority
+from recovery.service.jobs.job_store import Ended, StoredJob
+from recovery.service.jobs.stored_jobs import FolderHold
 from recovery.service.roles import Role
-from recovery.service.stored_jobs import FolderHold
 from recovery.service.tokens import HEADER, add_token, make_token, read_tokens, revoke_token
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.faults.storage import fill, short_writes, small_disk

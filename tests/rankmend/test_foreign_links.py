@@ -12,13 +12,13 @@ from agent.findings.journal import FindingStore
 from rankmend.errors import ConfigError, JobHeldError, RankmendError, StorageError
 from rankmend.own_folder import make_private, open_new, open_to_append, refuse_foreign_link
 from recovery.checkpoints.marks import BESIDE, BudgetCopy, FenceFile, check_writable
-from recovery.journal.job_folder import open_job
-from recovery.journal.job_key import JobKey
+from recovery.journal.folder.job_folder import open_job
+from recovery.journal.folder.job_key import JobKey
+from recovery.launcher.ownership.claim_folder import ClaimFolder
 from recovery.launcher.ranks.rank_output import LogFile
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder
-from recovery.ownership.claim_folder import ClaimFolder
-from recovery.run.meeting_site import HostFolder
-from recovery.service.stored_jobs import StateFolder
+from recovery.launcher.run.meeting_site import HostFolder
+from recovery.service.jobs.stored_jobs import StateFolder
 
 pytestmark = pytest.mark.safety
 

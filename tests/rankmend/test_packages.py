@@ -103,7 +103,7 @@ def test_every_import_is_of_a_package_that_rankmend_asks_for() -> None:
 
 def test_each_package_of_the_table_is_imported_somewhere() -> None:
     imported = {name for _file, name, _at_once in imports()}
-    by_text = {"matplotlib"}  # rankmend.cli.diagnose_hang: import_module
+    by_text = {"matplotlib"}  # rankmend.cli.diagnosis.diagnose_hang: import_module
     named = {one.module for packages in (BASE, *EXTRAS.values()) for one in packages}
 
     assert named - imported - by_text == set()

@@ -16,11 +16,13 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from rankmend.cli import approve, incidents, output, status_view
 from rankmend.cli import cli as commands
-from rankmend.cli.controller_options import Access, explain, tell
-from rankmend.cli.picture import Picture, Wanted
-from rankmend.cli.status_watch import Changes
+from rankmend.cli import output
+from rankmend.cli.acts import approve
+from rankmend.cli.screens import incidents, status_view
+from rankmend.cli.screens.status_watch import Changes
+from rankmend.cli.sources.controller_options import Access, explain, tell
+from rankmend.cli.sources.picture import Picture, Wanted
 from rankmend.logs import LineFormatter, LogShape
 from rankmend.printable import is_printable, printable, printable_lines
 from recovery.api import wire

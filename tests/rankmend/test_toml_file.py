@@ -6,8 +6,8 @@ import pytest
 
 from rankmend.errors import ConfigError
 from rankmend.toml_file import find_line
-from recovery.cluster.cluster_limits_file import read_policy_file
-from recovery.run.options import read_policy
+from recovery.controller.cluster.cluster_limits_file import read_policy_file
+from recovery.launcher.run.options import read_policy
 
 JOBS = """\
 [[jobs]]

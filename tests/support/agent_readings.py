@@ -10,10 +10,10 @@ import urllib3
 from aiohttp import web
 
 from rankmend.clock import SystemClock
+from recovery.accounting.readings.reading import NodeReading
+from recovery.accounting.readings.reading_file import read_readings
 from recovery.journal.incident_records import IncidentOpened
 from recovery.journal.records import Entry
-from recovery.readings.reading import NodeReading
-from recovery.readings.reading_file import read_readings
 from recovery.service.agent_readings import AgentReadings
 from recovery.service.controller_config import Config, ConsoleSection, Discovery
 from tests.support.agent_server import AgentServer, Handler, serve_agent

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from recovery.checkpoints.finder import CheckpointFinder
-from recovery.checkpoints.model import CheckpointFormat, CheckpointSettings, CheckpointVerdict
+from recovery.messages.candidates import CheckpointFormat, CheckpointSettings, CheckpointVerdict
 from tests.support.ocdbt_files import write_ocdbt, zarray, zstd_frame
 
 NOW = 2_000_000_000.0

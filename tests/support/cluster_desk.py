@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from detectors.finding import Blame, Finding, Kind, Severity, Symptom, SymptomKind
 from detectors.node.charges import ChargeKind, ChargeVerdict, NodeCharge
 from rankmend.errors import JournalError
-from recovery.cluster.cluster import ClusterController
-from recovery.cluster.cluster_limits import ClusterPolicy
+from recovery.controller.cluster.cluster import ClusterController
+from recovery.controller.cluster.cluster_limits import ClusterPolicy
 from recovery.journal.cluster_records import ClusterRecord
 from recovery.journal.records import Entry
 

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 from detectors.hang.live import HungLimits
 from rankmend.errors import JournalError, StorageError
-from recovery.checkpoints.model import CheckpointVerdict
 from recovery.checkpoints.unwritable import short_of_room
-from recovery.job.controller import Controller
-from recovery.job.settings import JobSettings, for_one_node
+from recovery.controller.job.controller import Controller
+from recovery.controller.job.settings import JobSettings, for_one_node
 from recovery.journal.incident_machine import Outcome
 from recovery.journal.incident_records import IncidentEvent
 from recovery.journal.limits import Policy
 from recovery.journal.records import Entry, Record
+from recovery.messages.candidates import CheckpointVerdict
 from recovery.messages.exchange import Order, RankError, RankExit, RankReport, Report
 from tests.support.clocks import FakeClock
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from recovery.fabric.fabric_report import FabricReport
+from recovery.lab.fabric.fabric_report import FabricReport
 from tests.support.hosts import Fleet, Host
 from tests.support.hosts.fleet import ROOT
 

@@ -15,11 +15,11 @@ from typing import IO, Any
 
 import msgspec
 
-from recovery.fabric.fabric_messages import TransportWish
-from recovery.fabric.fabric_options import FabricKind, FabricOptions
-from recovery.fabric.fabric_place import FabricPlace
-from recovery.fabric.fabric_report import FabricReport
-from recovery.fabric.fabric_test import run_fabric_test
+from recovery.lab.fabric.fabric_messages import TransportWish
+from recovery.lab.fabric.fabric_options import FabricKind, FabricOptions
+from recovery.lab.fabric.fabric_place import FabricPlace
+from recovery.lab.fabric.fabric_report import FabricReport
+from recovery.lab.fabric.fabric_test import run_fabric_test
 from recovery.launcher.processes.prctl import die_with_parent
 from tests.support.hosts.machine import CLONE_NEWNET, CLONE_NEWUTS, setns
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from rankmend.clock import SystemClock
-from recovery.checkpoints.content import check_file, identify
 from recovery.checkpoints.deadline import Deadline
-from recovery.checkpoints.model import CheckpointFormat
-from recovery.checkpoints.reader import DefectError, FileReader
+from recovery.checkpoints.files.content import check_file, identify
+from recovery.checkpoints.files.reader import DefectError, FileReader
+from recovery.messages.candidates import CheckpointFormat
 
 
 def judge(path: Path, content: bytes, timeout_s: float = 30.0) -> tuple[CheckpointFormat, str]:

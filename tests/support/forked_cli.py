@@ -38,10 +38,10 @@ class Stock(Enum):
     LAUNCHER = (
         _MODULE,
         "rankmend.cli.run",
-        "rankmend.cli.status",
-        "recovery.run.assembly",
-        "recovery.run.one_node",
-        "recovery.run.many_nodes",
+        "rankmend.cli.screens.status",
+        "recovery.launcher.run.assembly",
+        "recovery.launcher.run.one_node",
+        "recovery.launcher.run.many_nodes",
     )
     CONTROLLER = (_MODULE, "rankmend.cli.controller", "recovery.service.daemon")
     TORCH = ("numpy", "torch", "torch.distributed", "torch.nn.parallel", "torch._dynamo")

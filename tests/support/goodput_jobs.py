@@ -4,8 +4,8 @@ from dataclasses import replace
 from itertools import pairwise
 
 from detectors.finding import Blame, Finding, Kind, Severity
-from recovery.goodput.job_time import JobTime
-from recovery.goodput.time_spent import read_time
+from recovery.accounting.goodput.job_time import JobTime
+from recovery.accounting.goodput.time_spent import read_time
 from recovery.journal.attempt_records import (
     AttemptEnded,
     AttemptResult,

@@ -1,6 +1,6 @@
 """Notes of hosts of the controller."""
 
-from recovery.run.meeting_site import HostNote
+from recovery.launcher.run.meeting_site import HostNote
 
 
 def note(**changes: object) -> HostNote:

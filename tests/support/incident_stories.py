@@ -13,20 +13,20 @@ from dataclasses import dataclass, replace
 
 from rich.console import Console
 
-from rankmend.cli.incidents import cells_of
-from rankmend.cli.picture import Picture, Wanted
-from rankmend.cli.status_view import render as render_status
+from rankmend.cli.screens.incidents import cells_of
+from rankmend.cli.screens.status_view import render as render_status
+from rankmend.cli.sources.picture import Picture, Wanted
 from recovery.api import wire
-from recovery.cluster.gate import Answer, Judgement
 from recovery.console.acts import EVERYTHING
 from recovery.console.incident import check_command, view_page, view_waiting
 from recovery.console.rendering import render
+from recovery.console.views.incident_view import entries_of_incident, view_incidents, with_clock
+from recovery.console.views.job_view import reason_of, state_of, view_ledger
+from recovery.console.views.plan_view import view_plan
+from recovery.controller.cluster.gate import Answer, Judgement
 from recovery.journal.incident_records import WaitCause
-from recovery.journal.launcher_lines import LauncherLines
+from recovery.journal.narration.launcher_lines import LauncherLines
 from recovery.messages.outside import PersonAct
-from recovery.views.incident_view import entries_of_incident, view_incidents, with_clock
-from recovery.views.job_view import reason_of, state_of, view_ledger
-from recovery.views.plan_view import view_plan
 from tests.support.nodes_bench import SETTINGS, Bench, command, evidence
 
 JOB = "llama"

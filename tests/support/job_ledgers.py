@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 from detectors.finding import Blame, Evidence, Finding, Kind, Severity, Symptom, SymptomKind
-from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVerdict
-from recovery.job.snapshot_choice import with_snapshot
+from recovery.controller.job.restore.snapshot_choice import with_snapshot
 from recovery.journal.attempt_records import CheckpointSeen, Choice, Placement
 from recovery.journal.incident_machine import IncidentState
 from recovery.journal.incident_records import Failure
 from recovery.journal.ledger import ErrorRun, Ledger, OpenIncident
 from recovery.journal.limits import Policy
 from recovery.journal.observation_records import SlowFound
+from recovery.messages.candidates import Candidate, CheckpointFormat, CheckpointVerdict
 from recovery.messages.codec import symptom_of
 from recovery.messages.exchange import HeldSnapshot, RankError, Restore
 

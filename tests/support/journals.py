@@ -14,12 +14,12 @@ from typing import Any, Protocol
 from rankmend.clock import SystemClock
 from recovery.journal.journal_rows import GENESIS, JournalRow, make_row
 from recovery.journal.open_journal import OpenJournal
+from recovery.journal.postgres.leases import HeldByOtherError, JournalLease, Leases
+from recovery.journal.postgres.postgres_journal import PostgresJournal, append_rows, read_entries
 from recovery.journal.records import Entry
 from recovery.journal.store import Journal, open_readonly
 from recovery.journal.stored_journal import JournalFile, StoredJournal
-from recovery.postgres.leases import HeldByOtherError, JournalLease, Leases
-from recovery.postgres.postgres_journal import PostgresJournal, append_rows, read_entries
-from recovery.service.postgres_jobs import JournalRows
+from recovery.service.jobs.postgres_jobs import JournalRows
 from tests.support.eventually import eventually
 from tests.support.postgres import PostgresServer, connected
 

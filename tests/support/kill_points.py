@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from recovery.journal.attempt_records import AttemptStarted
-from recovery.journal.job_folder import list_folders
-from recovery.report.overview import read_entries
+from recovery.journal.folder.job_folder import list_folders
+from recovery.local.report.overview import read_entries
 from tests.support import forked_cli
 
 STEPS: Final = 80

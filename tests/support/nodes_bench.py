@@ -7,14 +7,14 @@ from types import MappingProxyType
 from detectors.finding import Severity
 from detectors.node.charges import ChargeVerdict, NodeCharge, judge_charge
 from detectors.parts.fleet_parts import NO_PARTS, FleetPart
-from recovery.checkpoints.model import Share
-from recovery.cluster.gate import Answer, Judgement, PlanRequest
-from recovery.cluster.probe_rules import ProbeRules
-from recovery.job.controller import Controller
-from recovery.job.settings import JobSettings
+from recovery.controller.cluster.gate import Answer, Judgement, PlanRequest
+from recovery.controller.cluster.probe_rules import ProbeRules
+from recovery.controller.job.controller import Controller
+from recovery.controller.job.settings import JobSettings
 from recovery.journal.attempt_records import AttemptStarted
 from recovery.journal.cluster_records import PowerOffAsked
 from recovery.journal.records import Entry
+from recovery.messages.candidates import Share
 from recovery.messages.exchange import (
     Endpoint,
     Found,
@@ -25,7 +25,7 @@ from recovery.messages.exchange import (
     Report,
 )
 from recovery.messages.outside import NodeEvidence, PersonAct, PersonCommand
-from recovery.service.listening_clock import Hearing
+from recovery.service.jobs.listening_clock import Hearing
 from tests.support.clocks import FakeClock
 from tests.support.controller_bench import POLICY, FakeJournal
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from recovery.job.settings import JobSettings
+from recovery.controller.job.settings import JobSettings
 from recovery.journal.fold.entry_fold import fold
 from recovery.journal.ledger import Ledger
 from recovery.journal.older_records import read_record

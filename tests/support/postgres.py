@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from rankmend.clock import Clock, SystemClock
-from recovery.postgres.database import Database
-from recovery.postgres.database_url import DatabaseUrl
-from recovery.postgres.leases import Leases
-from recovery.postgres.migration import migrate
+from recovery.journal.postgres.database import Database
+from recovery.journal.postgres.database_url import DatabaseUrl
+from recovery.journal.postgres.leases import Leases
+from recovery.journal.postgres.migration import migrate
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.free_port import free_port
 

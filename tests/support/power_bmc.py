@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Any
 
-from recovery.service.bmc_readings import BmcReadings
+from recovery.service.bmc.bmc_readings import BmcReadings
 
 USER, PASSWORD = "fencer", "s3cret-of-the-bmc"
 TOKEN = "Basic " + base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 import msgspec
 import urllib3
 
-from recovery.goodput.time_spent import TimeReading
-from recovery.goodput.time_window import CatchUp
+from recovery.accounting.goodput.time_spent import TimeReading
+from recovery.accounting.goodput.time_window import CatchUp
 from recovery.journal.records import Entry, Record
 from recovery.messages.exchange import Order, RankExit, RankReport
 from recovery.service import controller_config
-from recovery.service.measures import Measures
-from recovery.service.time_accounts import PastSizes, TimeAccounts
+from recovery.service.metrics.measures import Measures
+from recovery.service.metrics.time_accounts import PastSizes, TimeAccounts
 from tests.support.service import Running, Speaker, two_speakers
 
 Timed = tuple[float, Record]

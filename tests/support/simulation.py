@@ -20,10 +20,9 @@ from typing import Any, TypeVar
 
 from detectors.hang.live import HungLimits
 from rankmend.errors import JournalError, StorageError
-from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVerdict
-from recovery.job.controller import Controller
-from recovery.job.nodes import orders_for
-from recovery.job.settings import JobSettings, for_one_node
+from recovery.controller.job.controller import Controller
+from recovery.controller.job.nodes import orders_for
+from recovery.controller.job.settings import JobSettings, for_one_node
 from recovery.journal.attempt_records import AttemptStarted
 from recovery.journal.fold.entry_fold import fold, fold_all
 from recovery.journal.job_records import JobOutcome, OutcomeKind, TailCut
@@ -32,6 +31,7 @@ from recovery.journal.ledger import Ledger
 from recovery.journal.limits import Policy
 from recovery.journal.pen import AheadPen
 from recovery.journal.records import Entry, Record
+from recovery.messages.candidates import Candidate, CheckpointFormat, CheckpointVerdict
 from recovery.messages.codec import decode_order, decode_report, encode_message
 from recovery.messages.exchange import (
     Order,

@@ -18,21 +18,21 @@ from bench.jepsen.checker import Violation, check
 from bench.jepsen.history import History, Limits, RankLife, SeenOrder, WrittenEntry, WrittenJournal
 from rankmend.errors import RankmendError
 from recovery.api.wire import Join
-from recovery.cluster.cluster import ClusterController
-from recovery.cluster.cluster_limits import Budgets, ClusterPolicy, Quarantine
+from recovery.controller.cluster.cluster import ClusterController
+from recovery.controller.cluster.cluster_limits import Budgets, ClusterPolicy, Quarantine
 from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.journal_rows import verify_rows
 from recovery.journal.ledger import Ledger
+from recovery.journal.postgres.leases import Leases
 from recovery.journal.records import Entry
 from recovery.messages.codec import decode_order, decode_report, encode_message
 from recovery.messages.exchange import Order, Report
-from recovery.postgres.leases import Leases
 from recovery.service.controller_config import Config, PostgresSection
-from recovery.service.job_registry import JobRegistry
-from recovery.service.listening_clock import Hearing
-from recovery.service.postgres_jobs import PostgresJobs
-from recovery.service.served_job import Job, Parts, make_core
-from recovery.service.stored_jobs import StateFolder
+from recovery.service.jobs.job_registry import JobRegistry
+from recovery.service.jobs.listening_clock import Hearing
+from recovery.service.jobs.postgres_jobs import PostgresJobs
+from recovery.service.jobs.served_job import Job, Parts, make_core
+from recovery.service.jobs.stored_jobs import StateFolder
 from tests.support.simulation import CrashError
 from tests.support.simulation_database import SimLink, SimServer
 from tests.support.simulation_nodes import (

@@ -1,7 +1,7 @@
 """A PostgreSQL with rankmend's schema, in memory and under a simulated clock, and the links of controllers to it.
 
-`SimServer` does what the files of `recovery/postgres/schema` say; `tests/recovery/postgres/test_simulated_database.py` holds
-both against each other. `SimLink` stands in the place of `recovery.postgres.database.Database`: what it does to a
+`SimServer` does what the files of `recovery/journal/postgres/schema` say; `tests/recovery/journal/postgres/test_simulated_database.py` holds
+both against each other. `SimLink` stands in the place of `recovery.journal.postgres.database.Database`: what it does to a
 statement (answer lost, statement lost, late, cut off, refused for a full disk) is drawn from the seed.
 """
 
@@ -14,8 +14,12 @@ from random import Random
 from typing import Any
 
 from recovery.journal.journal_rows import JournalRow
-from recovery.postgres.database import CommitUnknownError, DatabaseAwayError, StatementRefusedError
-from recovery.postgres.leases import (
+from recovery.journal.postgres.database import (
+    CommitUnknownError,
+    DatabaseAwayError,
+    StatementRefusedError,
+)
+from recovery.journal.postgres.leases import (
     _TAKE_FREE,
     _UNIX_S,
     JOURNAL_MOVED,

@@ -25,12 +25,11 @@ from detectors.hang.live import HungLimits
 from detectors.node.charges import ChargeVerdict, NodeCharge, judge_charge
 from detectors.parts.fleet_parts import NO_PARTS
 from rankmend.errors import JournalError
-from recovery.checkpoints.model import CheckpointFormat, Share
-from recovery.cluster.gate import Answer, Judgement, PlanRequest
-from recovery.cluster.probe_rules import ProbeRules
-from recovery.job.controller import Controller
-from recovery.job.nodes import orders_for
-from recovery.job.settings import JobSettings
+from recovery.controller.cluster.gate import Answer, Judgement, PlanRequest
+from recovery.controller.cluster.probe_rules import ProbeRules
+from recovery.controller.job.controller import Controller
+from recovery.controller.job.nodes import orders_for
+from recovery.controller.job.settings import JobSettings
 from recovery.journal.attempt_records import Adopted
 from recovery.journal.fold.entry_fold import fold, fold_all
 from recovery.journal.job_records import JobOutcome
@@ -39,6 +38,7 @@ from recovery.journal.ledger import Ledger
 from recovery.journal.limits import Policy
 from recovery.journal.node_records import FenceWaits, LaunchersEnded
 from recovery.journal.records import Entry
+from recovery.messages.candidates import CheckpointFormat, Share
 from recovery.messages.codec import decode_order, decode_report, encode_message
 from recovery.messages.exchange import (
     Claim,
@@ -54,7 +54,7 @@ from recovery.messages.exchange import (
     Stop,
 )
 from recovery.messages.outside import NodeEvidence, PersonAct, PersonCommand
-from recovery.service.listening_clock import Hearing
+from recovery.service.jobs.listening_clock import Hearing
 from tests.support.rank_ends import rank_end
 from tests.support.rewording import Words, reword, without_words
 from tests.support.simulation import CrashError, SimClock, SimCommitter, SimJournal, SimPen

@@ -1,19 +1,19 @@
 """What the simulated database answers to a controller's queries, each by its exact text: another one is no query it knows.
 
-`tests/recovery/postgres/test_simulated_database.py` asks a real PostgreSQL every one of them, too.
+`tests/recovery/journal/postgres/test_simulated_database.py` asks a real PostgreSQL every one of them, too.
 """
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from recovery.postgres.leases import _KNOWN
-from recovery.postgres.migration import migrations
-from recovery.postgres.postgres_journal import _COLUMNS as ROW
-from recovery.postgres.postgres_journal import _NEWEST
+from recovery.journal.postgres.leases import _KNOWN
+from recovery.journal.postgres.migration import migrations
+from recovery.journal.postgres.postgres_journal import _COLUMNS as ROW
+from recovery.journal.postgres.postgres_journal import _NEWEST
 from recovery.service.fleet.reader import _DESKS, _ENDED, _JOBS, _PEERS, _RUNNING
-from recovery.service.postgres_jobs import _COLUMNS as JOBS
-from recovery.service.postgres_jobs import _FREE, _HELD, _HOLDER, _LIVING
+from recovery.service.jobs.postgres_jobs import _COLUMNS as JOBS
+from recovery.service.jobs.postgres_jobs import _FREE, _HELD, _HOLDER, _LIVING
 
 if TYPE_CHECKING:
     from tests.support.simulation_database import Kept, KeptJob, SimServer

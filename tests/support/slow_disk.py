@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from rankmend.clock import Clock, SystemClock, read_boot_id
-from recovery.cluster.cluster import ClusterController
-from recovery.cluster.cluster_limits import ClusterPolicy
+from recovery.controller.cluster.cluster import ClusterController
+from recovery.controller.cluster.cluster_limits import ClusterPolicy
 from recovery.journal.limits import Policy
 from recovery.journal.store import Journal
 from recovery.messages.exchange import Endpoint, RankExit, RankReport, Report
-from recovery.service.job_registry import JobRegistry
-from recovery.service.listening_clock import Hearing
-from recovery.service.measures import Measures
-from recovery.service.newest_orders import NewestOrders
+from recovery.service.jobs.job_registry import JobRegistry
+from recovery.service.jobs.listening_clock import Hearing
+from recovery.service.jobs.newest_orders import NewestOrders
+from recovery.service.jobs.stored_jobs import FolderHold, StateFolder
+from recovery.service.jobs.worker import Worker
+from recovery.service.metrics.measures import Measures
 from recovery.service.server import parts_of_service
-from recovery.service.stored_jobs import FolderHold, StateFolder
-from recovery.service.worker import Worker
 from tests.support.eventually import DEADLINE_S, fault_lasts
 from tests.support.service import join_of
 

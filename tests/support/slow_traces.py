@@ -6,7 +6,7 @@ from typing import Any
 
 from click.testing import CliRunner
 
-from rankmend.cli.diagnose_slow import slow
+from rankmend.cli.diagnosis.diagnose_slow import slow
 
 ONSET_S = 1_700_000_600.0
 NODES = ("n0", "n1", "n2", "n3")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from rankmend.hook.snapshots import layout
 from recovery.checkpoints.marks import BESIDE
-from recovery.ownership.claim import FolderClaim, OwnerKind
-from recovery.ownership.claim_folder import ClaimFolder
+from recovery.launcher.ownership.claim import FolderClaim, OwnerKind
+from recovery.launcher.ownership.claim_folder import ClaimFolder
 
 EMPTY = b'{"version":1,"tensors":[],"blobs":[],"state":{"m":{}}}'
 JOB_ID = uuid.UUID("0c1d6a52-0000-4000-8000-000000000001")

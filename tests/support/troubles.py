@@ -1,9 +1,9 @@
 """What people must hear of: running jobs with an incident, and the journal of the causes."""
 
 from detectors.finding import Blame, Finding, Kind, Severity
-from recovery.cluster.cluster_ledger import ClusterLedger, fold_entry
-from recovery.cluster.cluster_limits import PeopleRules
-from recovery.cluster.notices import RunningJob
+from recovery.controller.cluster.cluster_ledger import ClusterLedger, fold_entry
+from recovery.controller.cluster.cluster_limits import PeopleRules
+from recovery.controller.cluster.notices import RunningJob
 from recovery.journal.cluster_records import CauseTold
 from recovery.journal.incident_machine import IncidentState
 from recovery.journal.incident_records import Failure, Plan
@@ -11,8 +11,8 @@ from recovery.journal.ledger import Ledger, OpenIncident
 from recovery.journal.limits import PlanStep, Policy
 from recovery.journal.records import Entry
 from recovery.messages.codec import symptom_of
-from recovery.people.causes import CauseChanges, SharedBy, follow
-from recovery.people.trouble import PresentTrouble
+from recovery.service.paging.causes import CauseChanges, SharedBy, follow
+from recovery.service.paging.trouble import PresentTrouble
 
 NOW = 1_800_000_000.0  # 2027-01-15 08:00:00 UTC
 JOB = "6f1c1b52-6a5a-4e43-9a76-1f0b6f2f7a10"

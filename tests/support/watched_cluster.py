@@ -17,8 +17,8 @@ from rankmend.watched_report import (
     WatchedReport,
     decode,
 )
-from recovery.watched.verdict import WatchedState
-from recovery.watched.watched_jobs import WatchedJobs
+from recovery.controller.watched.verdict import WatchedState
+from recovery.controller.watched.watched_jobs import WatchedJobs
 
 JOB = "6d0c4b1e-0000-4000-8000-000000000001"
 EVERY_S = 5.0

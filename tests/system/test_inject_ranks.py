@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from recovery.journal.incident_records import IncidentOpened
-from recovery.report.overview import read_entries, view_ranks
+from recovery.local.report.overview import read_entries, view_ranks
 from tests.support.eventually import DEADLINE_S, eventually
 
 SCRIPT = """

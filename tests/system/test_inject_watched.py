@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rankmend.watch.hook_folder import make_hook_folder
-from recovery.inject.watched_targets import FOLDERS_MAX, WatchedRank, find_watched_ranks
+from recovery.lab.inject.watched_targets import FOLDERS_MAX, WatchedRank, find_watched_ranks
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.watched_jobs import OPTIMIZER
 

@@ -10,12 +10,12 @@ import pytest
 from rankmend.clock import SystemClock
 from recovery.journal.slurm_records import SlurmAct, SlurmActs, SlurmOutcome
 from recovery.journal.store import Journal
-from recovery.slurm.client import SlurmClient
-from recovery.slurm.commands import SlurmCommands
-from recovery.slurm.desk import SlurmDesk
-from recovery.slurm.ledger import Work
-from recovery.slurm.limits import SlurmLimits
-from recovery.slurm.requests import SchedulerAction, SchedulerRequest
+from recovery.schedulers.slurm.client import SlurmClient
+from recovery.schedulers.slurm.commands import SlurmCommands
+from recovery.schedulers.slurm.desk import SlurmDesk
+from recovery.schedulers.slurm.ledger import Work
+from recovery.schedulers.slurm.limits import SlurmLimits
+from recovery.schedulers.slurm.requests import SchedulerAction, SchedulerRequest
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.slurm import SlurmCluster, missing, slurm_cluster
 

@@ -15,7 +15,7 @@ from bench.jepsen.launchers import Job, Seen
 from bench.jepsen.stage import POLICY
 from recovery.api.controller_errors import UnreachableError
 from recovery.api.operator_client import OperatorClient
-from recovery.slurm.commands import PROGRAMS
+from recovery.schedulers.slurm.commands import PROGRAMS
 from tests.support.controllers import ControllerProcess, controller_process
 from tests.support.eventually import eventually
 from tests.support.free_port import free_port

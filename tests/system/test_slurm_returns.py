@@ -10,13 +10,13 @@ import pytest
 
 from rankmend.clock import SystemClock
 from recovery.journal.store import Journal
-from recovery.slurm.client import SlurmClient
-from recovery.slurm.commands import SlurmCommands
-from recovery.slurm.desk import SlurmDesk
-from recovery.slurm.ledger import NodeHistory
-from recovery.slurm.limits import SlurmLimits
-from recovery.slurm.requests import SchedulerAction, SchedulerRequest
-from recovery.slurm.return_rules import Stay
+from recovery.schedulers.slurm.client import SlurmClient
+from recovery.schedulers.slurm.commands import SlurmCommands
+from recovery.schedulers.slurm.desk import SlurmDesk
+from recovery.schedulers.slurm.ledger import NodeHistory
+from recovery.schedulers.slurm.limits import SlurmLimits
+from recovery.schedulers.slurm.requests import SchedulerAction, SchedulerRequest
+from recovery.schedulers.slurm.return_rules import Stay
 from tests.support.eventually import eventually
 from tests.support.slurm import SlurmCluster, missing, slurm_cluster
 

@@ -15,9 +15,9 @@ import msgspec
 import pytest
 
 from recovery.api import wire
+from recovery.schedulers.slurm.limits import SlurmLimits
 from recovery.service.roles import Role
 from recovery.service.tokens import add_token, make_token
-from recovery.slurm.limits import SlurmLimits
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.service import Running, make_folder, running
 from tests.support.slurm import SlurmCluster, missing, slurm_cluster

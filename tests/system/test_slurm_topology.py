@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from detectors.formats.slurm_topology import parse_network, parse_parts
+from detectors.formats.site.slurm_topology import parse_network, parse_parts
 from tests.support.slurm import missing, slurm_cluster
 
 pytestmark = pytest.mark.site

@@ -12,7 +12,7 @@ import pytest
 
 from rankmend.watched_report import ReportedJob, ReportedRank, ReportTaken, WatchedReport
 from recovery.api.wire import Watched, WatchedTimes
-from recovery.views.watched_time_view import time_of_view
+from recovery.console.views.watched_time_view import time_of_view
 from tests.support.controllers import RANKMEND, Service
 from tests.support.eventually import DEADLINE_S, eventually, fault_lasts
 from tests.support.service import make_folder

@@ -16,12 +16,12 @@ import pytest
 
 from rankmend.watch.hook_folder import make_hook_folder
 from rankmend.watch.lines import WatchPlace, lines_for
+from recovery.accounting.goodput.anatomy import anatomy_of
+from recovery.accounting.goodput.job_time import JobTime
+from recovery.accounting.goodput.throughput import throughput_of
 from recovery.api import wire
-from recovery.goodput.anatomy import anatomy_of
-from recovery.goodput.job_time import JobTime
-from recovery.goodput.throughput import throughput_of
+from recovery.console.views.watched_time_view import time_of_view
 from recovery.service.setup import make_node_files
-from recovery.views.watched_time_view import time_of_view
 from tests.support.agent import running_agent
 from tests.support.eventually import eventually
 from tests.support.service import FullClient, Running, make_folder, running

@@ -17,9 +17,9 @@ from bench.gpu.rows import NotTriedError, Telling, Trial
 from detectors.failed.error_classes import classify
 from detectors.failed.error_text import parse_error
 from detectors.failed.said_error import FailureCause
-from detectors.formats.flight_recorder import parse_dump
 from detectors.formats.nccl_ras import read_ras
 from detectors.formats.plain_pickle import load_plain
+from detectors.formats.traces.flight_recorder import parse_dump
 from detectors.hang.flight_dump import OperationState
 from rankmend.progress import nccl_version
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.gpu.rows import NotTriedError, Telling, Trial
-from recovery.goodput.peaks import peak_of
+from recovery.accounting.goodput.peaks import peak_of
 
 LIMIT_S = 75.0
 CLAIMS = {

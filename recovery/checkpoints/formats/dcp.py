@@ -10,12 +10,8 @@ from collections import defaultdict
 from typing import Any, Final
 
 from detectors.wording import counted
-from recovery.checkpoints.archive import read_archives, read_small
-from recovery.checkpoints.formats.format import lacks_parts
-from recovery.checkpoints.formats.tree import Tree
-from recovery.checkpoints.model import CheckpointFormat, HeldPart
-from recovery.checkpoints.names import shown
-from recovery.checkpoints.pickle_stream import (
+from recovery.checkpoints.files.archive import read_archives, read_small
+from recovery.checkpoints.files.pickle_stream import (
     PICKLE_BYTES_MAX,
     STEPS_END,
     Opaque,
@@ -23,7 +19,11 @@ from recovery.checkpoints.pickle_stream import (
     read_plain,
     step_in,
 )
-from recovery.checkpoints.reader import DefectError, FileReader
+from recovery.checkpoints.files.reader import DefectError, FileReader
+from recovery.checkpoints.formats.format import lacks_parts
+from recovery.checkpoints.formats.tree import Tree
+from recovery.checkpoints.names import shown
+from recovery.messages.candidates import CheckpointFormat, HeldPart
 
 MARKER: Final = ".metadata"
 SHARD: Final = re.compile(r"__([0-9]+)_[0-9]+\.distcp")

@@ -10,10 +10,10 @@ from collections import defaultdict
 from typing import Any, Final
 
 from detectors.wording import counted
+from recovery.checkpoints.files.pickle_stream import Opaque, step_in
+from recovery.checkpoints.files.reader import DefectError
 from recovery.checkpoints.formats.tree import Tree, require_whole_range
-from recovery.checkpoints.model import CheckpointFormat
-from recovery.checkpoints.pickle_stream import Opaque, step_in
-from recovery.checkpoints.reader import DefectError
+from recovery.messages.candidates import CheckpointFormat
 
 _MODEL: Final = re.compile(r"mp_rank_([0-9]+)_model_states\.pt")
 _ZERO: Final = re.compile(

@@ -6,10 +6,10 @@ Formats of which each rank's part may lie on the local disk of its own node.
 from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
 
-from recovery.checkpoints.content import check_file, identify
+from recovery.checkpoints.files.content import check_file, identify
+from recovery.checkpoints.files.reader import FileReader, PartsMissingError
 from recovery.checkpoints.formats.tree import Tree
-from recovery.checkpoints.model import CheckpointFormat, HeldPart
-from recovery.checkpoints.reader import FileReader, PartsMissingError
+from recovery.messages.candidates import CheckpointFormat, HeldPart
 
 
 class FolderFormat(Protocol):

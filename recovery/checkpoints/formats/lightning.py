@@ -7,12 +7,12 @@ fabric/strategies/{fsdp,model_parallel}.py, pytorch/strategies/deepspeed.py.
 
 from typing import Final
 
+from recovery.checkpoints.files.pickle_stream import step_in
+from recovery.checkpoints.files.reader import DefectError
 from recovery.checkpoints.formats.dcp import SHARD, check_dcp
 from recovery.checkpoints.formats.deepspeed import DeepSpeedFormat, check_deepspeed, is_deepspeed
 from recovery.checkpoints.formats.tree import Tree
-from recovery.checkpoints.model import CheckpointFormat
-from recovery.checkpoints.pickle_stream import step_in
-from recovery.checkpoints.reader import DefectError
+from recovery.messages.candidates import CheckpointFormat
 
 _META: Final = "meta.pt"
 _DEEPSPEED: Final = "checkpoint"

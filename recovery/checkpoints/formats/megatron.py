@@ -7,11 +7,11 @@ nothing. Source: Megatron-LM 0032978, training/checkpointing.py, core/dist_check
 import re
 from typing import Any, Final
 
+from recovery.checkpoints.files.pickle_stream import Opaque, step_in
+from recovery.checkpoints.files.reader import DefectError
 from recovery.checkpoints.formats.dcp import MARKER, SHARD, check_dcp
 from recovery.checkpoints.formats.tree import Tree, require_whole_range
-from recovery.checkpoints.model import CheckpointFormat
-from recovery.checkpoints.pickle_stream import Opaque, step_in
-from recovery.checkpoints.reader import DefectError
+from recovery.messages.candidates import CheckpointFormat
 
 _RANK: Final = re.compile(r"mp_rank_([0-9]+)(?:_([0-9]+))?(?:_([0-9]+))?")
 _NAME: Final = re.compile(r"iter_[0-9]+")

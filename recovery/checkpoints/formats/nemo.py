@@ -6,11 +6,11 @@ distributed checkpoint of Megatron core. Source: NVIDIA NeMo's documentation of 
 
 from typing import Final
 
+from recovery.checkpoints.files.reader import DefectError
 from recovery.checkpoints.formats.megatron import check_distributed, common_step
 from recovery.checkpoints.formats.tree import Tree
-from recovery.checkpoints.model import CheckpointFormat
 from recovery.checkpoints.names import UNFINISHED, shown
-from recovery.checkpoints.reader import DefectError
+from recovery.messages.candidates import CheckpointFormat
 
 _WEIGHTS: Final = "weights"
 _CONTEXT: Final = "context"

@@ -13,7 +13,7 @@ from typing import Final
 
 from recovery.checkpoints.formats.format import lacks_parts
 from recovery.checkpoints.formats.tree import Tree
-from recovery.checkpoints.model import CheckpointFormat, HeldPart
+from recovery.messages.candidates import CheckpointFormat, HeldPart
 
 DIRTY_PART: Final = re.compile(r"iter_[0-9]{7,}_[0-9]+_local\.dirty\.pt")
 _ITERATIONS_MAX: Final = 4  # told of; its manager keeps one, and a second one while it saves

@@ -9,18 +9,18 @@ or, with `use_ocdbt=False`, in files. Source: orbax-checkpoint 0.12.8.
 from typing import Final
 
 from detectors.wording import counted
-from recovery.checkpoints.formats.plain import LEROBOT_FOLDERS
-from recovery.checkpoints.formats.tree import Tree
-from recovery.checkpoints.formats.zarr import Arrays, check_chunk, gather_arrays
-from recovery.checkpoints.model import CheckpointFormat
-from recovery.checkpoints.ocdbt import (
+from recovery.checkpoints.files.ocdbt import (
     MANIFEST,
     FileRange,
     UnknownOcdbtError,
     read_entries,
     require_places,
 )
-from recovery.checkpoints.reader import DefectError, FileReader
+from recovery.checkpoints.files.reader import DefectError, FileReader
+from recovery.checkpoints.formats.plain import LEROBOT_FOLDERS
+from recovery.checkpoints.formats.tree import Tree
+from recovery.checkpoints.formats.zarr import Arrays, check_chunk, gather_arrays
+from recovery.messages.candidates import CheckpointFormat
 
 _METADATA: Final = "_CHECKPOINT_METADATA"
 _COMMIT: Final = "commit_success.txt"

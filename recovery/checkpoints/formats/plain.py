@@ -9,11 +9,11 @@ from collections import defaultdict
 from typing import Final
 
 from detectors.wording import counted
-from recovery.checkpoints.content import identify
+from recovery.checkpoints.files.content import identify
+from recovery.checkpoints.files.reader import DefectError
 from recovery.checkpoints.formats.dcp import MARKER, check_dcp
 from recovery.checkpoints.formats.tree import Tree
 from recovery.checkpoints.formats.weights import check_weights
-from recovery.checkpoints.model import CheckpointFormat
 from recovery.checkpoints.names import (
     has_checkpoint_suffix,
     has_optimizer,
@@ -23,7 +23,7 @@ from recovery.checkpoints.names import (
     shown,
     step_of,
 )
-from recovery.checkpoints.reader import DefectError
+from recovery.messages.candidates import CheckpointFormat
 
 DLROVER_TRACKER: Final = "dlrover_latest.txt"
 DLROVER_STAGE: Final = "._dlrover_ckpt_stage"

@@ -14,7 +14,7 @@ from recovery.checkpoints.formats.orbax import OrbaxFormat
 from recovery.checkpoints.formats.plain import DlroverFormat, SafetensorsFormat, TorchFolderFormat
 from recovery.checkpoints.formats.trainer import TrainerFormat
 from recovery.checkpoints.formats.tree import Tree
-from recovery.checkpoints.model import CheckpointFormat
+from recovery.messages.candidates import CheckpointFormat
 
 FORMATS: Final[tuple[FolderFormat, ...]] = (
     NemoFormat(),

@@ -9,13 +9,13 @@ import re
 from typing import Final
 
 from detectors.wording import counted
+from recovery.checkpoints.files.pickle_stream import Opaque, step_in
+from recovery.checkpoints.files.reader import DefectError
 from recovery.checkpoints.formats.dcp import check_dcp
 from recovery.checkpoints.formats.deepspeed import check_deepspeed, is_deepspeed
 from recovery.checkpoints.formats.tree import Tree, require_whole_range
 from recovery.checkpoints.formats.weights import check_weights
-from recovery.checkpoints.model import CheckpointFormat
-from recovery.checkpoints.pickle_stream import Opaque, step_in
-from recovery.checkpoints.reader import DefectError
+from recovery.messages.candidates import CheckpointFormat
 
 STATE: Final = "trainer_state.json"
 _NAME: Final = re.compile(r"checkpoint-([0-9]+)")

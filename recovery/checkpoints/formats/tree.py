@@ -9,9 +9,9 @@ from functools import cached_property
 from typing import Any, Final
 
 from recovery.checkpoints.deadline import Deadline
+from recovery.checkpoints.files.pickle_stream import torch_content
+from recovery.checkpoints.files.reader import DefectError, FileReader, Signature
 from recovery.checkpoints.names import shown, step_of
-from recovery.checkpoints.pickle_stream import torch_content
-from recovery.checkpoints.reader import DefectError, FileReader, Signature
 
 _JSON_BYTES_MAX: Final = 64 << 20  # trainer_state.json keeps the whole log history
 

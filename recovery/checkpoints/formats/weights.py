@@ -3,9 +3,9 @@
 import re
 from typing import Final
 
+from recovery.checkpoints.files.reader import DefectError
 from recovery.checkpoints.formats.tree import Tree
 from recovery.checkpoints.names import shown
-from recovery.checkpoints.reader import DefectError
 
 _INDEX: Final = re.compile(r".+\.(?:safetensors|bin)\.index(?:\.[\w-]+)?\.json")
 _SHARD: Final = re.compile(r"(.+)-([0-9]{5})-of-([0-9]{5})\.(?:safetensors|bin)")

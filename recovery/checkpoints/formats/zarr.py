@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from recovery.checkpoints.files.ocdbt import FileRange, read_place
+from recovery.checkpoints.files.reader import DefectError, FileReader
+from recovery.checkpoints.files.zstd_frames import check_frames
 from recovery.checkpoints.formats.tree import Tree
 from recovery.checkpoints.names import shown
-from recovery.checkpoints.ocdbt import FileRange, read_place
-from recovery.checkpoints.reader import DefectError, FileReader
-from recovery.checkpoints.zstd_frames import check_frames
 
 _ARRAY: Final = "/.zarray"
 _ARRAY_OF_3: Final = "/zarr.json"  # of version 3

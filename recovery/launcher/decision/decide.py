@@ -15,7 +15,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from recovery.checkpoints.model import Share
 from recovery.launcher.decision.launcher_state import (
     AskForFence,
     AskRanksToStop,
@@ -35,6 +34,7 @@ from recovery.launcher.decision.launcher_state import (
     StartRanks,
     WatchCheckpoints,
 )
+from recovery.messages.candidates import Share
 from recovery.messages.exchange import Order, Stop
 
 FENCE_S_MAX: Final = 60.0  # for the storage to accept the fence, as policy.fence_timeout_s

@@ -9,7 +9,7 @@ Orders of older epochs are refused.
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from recovery.checkpoints.model import WHOLE, Share
+from recovery.messages.candidates import WHOLE, Share
 from recovery.messages.exchange import Claim, Order, Peer
 
 # a progress file stores it in 32 bits; at one attempt a second, 68 years

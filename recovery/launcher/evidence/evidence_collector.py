@@ -20,9 +20,9 @@ from typing import Final
 
 import msgspec
 
-from detectors.formats.flight_recorder import parse_dump
 from detectors.formats.plain_pickle import BYTES_MAX
 from detectors.formats.python_stacks import main_frames, parse_stacks
+from detectors.formats.traces.flight_recorder import parse_dump
 from detectors.hang.flight_dump import FlightDump
 from detectors.hang.standings import trim_dump
 from rankmend.clock import Clock

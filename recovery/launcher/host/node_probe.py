@@ -99,7 +99,7 @@ class NodeProbe:
         order = ProbeOrder(**asdict(request), node=self._node)
         try:
             process = self._process = subprocess.Popen(
-                [sys.executable, *program("recovery.fabric.probe_child")],
+                [sys.executable, *program("recovery.lab.fabric.probe_child")],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from rankmend.errors import RankmendError
-from recovery.checkpoints.model import CheckpointVerdict, Share
 from recovery.checkpoints.unwritable import UnwritableError
+from recovery.messages.candidates import CheckpointVerdict, Share
 from recovery.messages.exchange import Found, FoundCheckpoint
 
 log = logging.getLogger(__name__)

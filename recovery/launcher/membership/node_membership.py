@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from recovery.api.contact import Contact
-from recovery.checkpoints.model import Share
 from recovery.launcher.membership.checkpoint_access import Advance
+from recovery.messages.candidates import Share
 from recovery.messages.exchange import Endpoint, Found, FoundCheckpoint, Peer
 
 

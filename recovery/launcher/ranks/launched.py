@@ -27,6 +27,7 @@ from detectors.failed.error_text import (
 )
 from rankmend.errors import SourceError, TornReadError
 from rankmend.progress import ProgressReader, RankNumbers, RankProgress, StepRecord
+from recovery.checkpoints.snapshots.listing import kept_of
 from recovery.launcher.decision.launcher_state import AttemptFacts
 from recovery.launcher.evidence.evidence_collector import RankSource
 from recovery.launcher.evidence.rank_evidence import RecorderFiles, is_open_in, read_head
@@ -56,7 +57,6 @@ from recovery.messages.exchange import (
     StepNumbers,
     StepTiming,
 )
-from recovery.snapshots.listing import kept_of
 
 
 def numbers_after(told: RankNumbers | None, sent: int) -> tuple[StepNumbers, ...]:

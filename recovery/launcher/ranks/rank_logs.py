@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from rankmend.errors import RankmendError
-from recovery.journal.job_folder import is_held, read_json
+from recovery.journal.folder.job_folder import is_held, read_json
 from recovery.launcher.ranks.rank_output import RANK_FILE
 
 _ATTEMPT: Final = re.compile(r"attempt_(\d{1,9})")

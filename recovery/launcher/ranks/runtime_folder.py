@@ -30,9 +30,9 @@ from rankmend.errors import LaunchError, SourceError
 from rankmend.files import replace_file
 from rankmend.own_folder import make_private, own_folder
 from rankmend.watch.hook_folder import copy_site
+from recovery.checkpoints.snapshots import leftovers
 from recovery.launcher.processes import process_list
 from recovery.launcher.ranks.environment import RankFiles
-from recovery.snapshots import leftovers
 
 NAME: Final = "slurm-job"
 

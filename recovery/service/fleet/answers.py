@@ -10,15 +10,15 @@ import msgspec
 
 from detectors.wording import counted
 from recovery.api import wire
-from recovery.service.backend import Backend
-from recovery.service.call import Call
 from recovery.service.fleet.peers import ToldElsewhere
-from recovery.service.job_registry import JobRegistry
-from recovery.service.job_store import JobElsewhere, OtherController
-from recovery.service.permission import may_read_job
-from recovery.service.request_errors import FullError
+from recovery.service.http.backend import Backend
+from recovery.service.http.call import Call
+from recovery.service.http.permission import may_read_job
+from recovery.service.http.request_errors import FullError
+from recovery.service.http.route import Answerer, Route
+from recovery.service.jobs.job_registry import JobRegistry
+from recovery.service.jobs.job_store import JobElsewhere, OtherController
 from recovery.service.roles import Subject
-from recovery.service.route import Answerer, Route
 
 UNHEARD: Final = "not heard"  # state of a job whose controller doesn't answer
 UNOWNED: Final = "not managed"  # of one that has no controller now

@@ -22,14 +22,14 @@ from rankmend.errors import ConfigError, RankmendError
 from recovery.api import wire
 from recovery.api.connection import BODY_BYTES_MAX
 from recovery.api.contact import check_url
-from recovery.postgres.leases import HeldByOtherError
-from recovery.service.access import SUBJECT_HEADER, peer_headers
-from recovery.service.call import Call
-from recovery.service.error_answers import AnsweredError, ErrorAnswer
-from recovery.service.job_store import ControllerFleet, OtherController
-from recovery.service.request_errors import PeerSilentError
+from recovery.journal.postgres.leases import HeldByOtherError
+from recovery.service.http.access import SUBJECT_HEADER, peer_headers
+from recovery.service.http.call import Call
+from recovery.service.http.error_answers import AnsweredError, ErrorAnswer
+from recovery.service.http.request_errors import PeerSilentError
+from recovery.service.http.route import RequestKind, Route
+from recovery.service.jobs.job_store import ControllerFleet, OtherController
 from recovery.service.roles import Role, Subject
-from recovery.service.route import RequestKind, Route
 
 log = logging.getLogger(__name__)
 

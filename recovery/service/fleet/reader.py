@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from rankmend.errors import RankmendError
-from recovery.postgres.database import Database, Row
-from recovery.service.job_store import (
+from recovery.journal.postgres.database import Database, Row
+from recovery.service.jobs.job_store import (
     ALONE,
     DESKS,
     ControllerFleet,

@@ -19,7 +19,7 @@ from rankmend.kubernetes_api import (
     KubernetesError,
     KubernetesUnknownError,
 )
-from tests.recovery.slurm.fakes import MovedClock
+from tests.recovery.schedulers.slurm.fakes import MovedClock
 from tests.support.kubernetes import Cluster
 
 pytestmark = pytest.mark.site

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from detectors.formats.ibnetdiscover import parse_ibnetdiscover
-from detectors.formats.lldp import parse_lldp
-from detectors.formats.site_parts import parse_site_parts
-from detectors.formats.slurm_topology import parse_parts
+from detectors.formats.site.ibnetdiscover import parse_ibnetdiscover
+from detectors.formats.site.lldp import parse_lldp
+from detectors.formats.site.site_parts import parse_site_parts
+from detectors.formats.site.slurm_topology import parse_parts
 from detectors.network_topology import EdgeOrigin, edge, merge
 from detectors.parts.fleet_parts import ABOVE_MAX, find_parts
 from rankmend.errors import SourceError

@@ -11,7 +11,7 @@ from detectors.fabric.fabric_verdict import (
     SlowPart,
 )
 from detectors.fabric.probe_evidence import ProbeEvidence, ProbeSays, weigh, with_probe
-from detectors.formats.slurm_topology import parse_parts
+from detectors.formats.site.slurm_topology import parse_parts
 from detectors.network_topology import LayoutNic, NodeLayout
 from detectors.parts.fleet_parts import NO_PARTS, FleetParts
 from detectors.parts.shared_blame import BlameEnd, PlacedWorker, explain_shared

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from detectors.formats.slurm_topology import parse_network, parse_parts
+from detectors.formats.site.slurm_topology import parse_network, parse_parts
 from detectors.network_topology import (
     EdgeOrigin,
     NodeBlock,
@@ -22,7 +22,7 @@ from detectors.parts.fleet_parts import FleetParts, find_parts
 from detectors.parts.nvlink_domains import find_strays
 from detectors.parts.shared_blame import PlacedWorker, explain_shared
 from detectors.parts.symptoms import CAUSES_OF, SharedSymptom
-from rankmend.cli.fabric import fabric
+from rankmend.cli.labs.fabric import fabric
 from rankmend.errors import SourceError
 
 # As topology.conf(5) has it, with a line that goes on, quotation marks, and a block for nodes that join later.

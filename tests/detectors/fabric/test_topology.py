@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detectors.formats.ib_write_bw import parse_ib_write_bw
-from detectors.formats.ibnetdiscover import parse_ibnetdiscover
-from detectors.formats.lldp import parse_lldp
-from detectors.formats.slurm_topology import parse_parts, parse_topology
+from detectors.formats.site.ibnetdiscover import parse_ibnetdiscover
+from detectors.formats.site.lldp import parse_lldp
+from detectors.formats.site.slurm_topology import parse_parts, parse_topology
 from detectors.network_topology import (
     EdgeOrigin,
     LayoutNic,
@@ -27,7 +27,7 @@ from detectors.network_topology import (
     merge,
 )
 from detectors.parts.fleet_parts import SharedKind, find_parts
-from rankmend.cli.fabric import fabric
+from rankmend.cli.labs.fabric import fabric
 from rankmend.errors import SourceError
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "fabric"

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detectors.formats import plain_pickle
-from detectors.formats.flight_recorder import parse_dump
 from detectors.formats.plain_pickle import load_plain
+from detectors.formats.traces.flight_recorder import parse_dump
 from detectors.hang.flight_dump import OperationState
 from detectors.hang.from_dumps import diagnose_hang
 from detectors.hang.standings import trim_dump, view_job

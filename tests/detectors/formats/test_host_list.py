@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detectors.formats.host_list import HOSTS_MAX, expand_hosts
+from detectors.formats.site.host_list import HOSTS_MAX, expand_hosts
 from rankmend.errors import SourceError
 from tests.support.eventually import DEADLINE_S
 

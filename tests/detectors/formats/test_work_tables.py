@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detectors.diagnosis import Verdict
-from detectors.formats import kineto, nccl_inspector, neutral, pai, straggler_analysis
+from detectors.formats.traces import kineto, nccl_inspector, neutral, pai, straggler_analysis
 from detectors.slow.from_records import diagnose_slow
 from detectors.slow.work_table import WorkTable
-from rankmend.cli.diagnose_traces import load
+from rankmend.cli.diagnosis.diagnose_traces import load
 from rankmend.errors import SourceError
 
 

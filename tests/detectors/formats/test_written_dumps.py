@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from detectors.formats.flight_recorder import parse_dump
+from detectors.formats.traces.flight_recorder import parse_dump
 from detectors.hang.flight_dump import OperationState
 from tests.support.eventually import DEADLINE_S
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from detectors.formats.flight_recorder import parse_dump
+from detectors.formats.traces.flight_recorder import parse_dump
 from detectors.hang.flight_dump import FlightDump
 from detectors.hang.from_dumps import diagnose_hang
 from detectors.hang.standings import trim_dump, view_job

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bench.scoreboard.hang_jobs import Fault, hang
 from detectors.diagnosis import Diagnosis, Verdict
-from detectors.formats.flight_recorder import parse_dump
+from detectors.formats.traces.flight_recorder import parse_dump
 from detectors.hang.flight_dump import CollectiveShape, FlightDump, Operation, OperationState
 from detectors.hang.from_dumps import diagnose_hang
 from detectors.hang.standings import GroupStanding, JobStandings, RankStandings, view_job

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detectors.finding import Blame
-from detectors.formats.flight_recorder import parse_dump
 from detectors.formats.python_stacks import main_frames, parse_stacks
+from detectors.formats.traces.flight_recorder import parse_dump
 from detectors.hang.evidence import judge_evidence
 from detectors.hang.flight_dump import FlightDump
 from detectors.hang.from_stacks import diagnose_stacks
 from detectors.hang.python_stack import Frame
-from recovery.job.hang_verdict import HangInquiry
-from recovery.journal.narrator import narrate
+from recovery.controller.job.watch.hang_verdict import HangInquiry
+from recovery.journal.narration.narrator import narrate
 from recovery.messages.codec import symptom_of
 from recovery.messages.exchange import Collected, RankEvidence, Report
 from tests.support.findings import HUNG

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detectors.formats.site_parts import parse_site_parts
-from detectors.formats.slurm_topology import parse_network, parse_parts
+from detectors.formats.site.site_parts import parse_site_parts
+from detectors.formats.site.slurm_topology import parse_network, parse_parts
 from detectors.network_topology import (
     EdgeOrigin,
     GpuChassis,
@@ -34,7 +34,7 @@ from detectors.parts.fleet_parts import (
 )
 from detectors.parts.shared_blame import BlameEnd, PlacedWorker, explain_shared, together
 from detectors.parts.symptoms import CAUSES_OF, SharedSymptom
-from rankmend.cli.fabric import fabric
+from rankmend.cli.labs.fabric import fabric
 from rankmend.errors import SourceError
 
 SLURM = """SwitchName=leaf1 Nodes=n[0-7]

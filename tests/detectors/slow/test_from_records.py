@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from bench.scoreboard.cases import slow_down, synthetic_job
 from detectors.diagnosis import Verdict
-from detectors.formats.slurm_topology import parse_topology
+from detectors.formats.site.slurm_topology import parse_topology
 from detectors.parts.fleet_parts import FleetPart, FleetParts, HungPart, SharedKind
 from detectors.slow.from_records import diagnose_slow
 from detectors.slow.placement import locate, locate_delay
 from detectors.slow.rises import find_episode
 from detectors.slow.suspects import find_suspects
 from detectors.slow.work_table import Reason, SlowLimits, TracedWorker, WorkTable
-from rankmend.cli.diagnose_slow import slow
-from rankmend.cli.diagnose_traces import load
+from rankmend.cli.diagnosis.diagnose_slow import slow
+from rankmend.cli.diagnosis.diagnose_traces import load
 from rankmend.errors import SourceError
 
 DATASETS = os.environ.get("RANKMEND_DATASETS")

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from rankmend.cli.diagnose_hosts import hosts
-from rankmend.cli.diagnose_slow import slow
+from rankmend.cli.diagnosis.diagnose_hosts import hosts
+from rankmend.cli.diagnosis.diagnose_slow import slow
 from tests.support.agent import ROOT
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.monitoring import fetch, query, running_prometheus

@@ -15,7 +15,7 @@ from rankmend.errors import SourceError
 from recovery.checkpoints.background import CheckpointWatch, Finder
 from recovery.checkpoints.deadline import Deadline, UnfinishedError
 from recovery.checkpoints.finder import CheckpointFinder
-from recovery.checkpoints.model import (
+from recovery.messages.candidates import (
     Candidate,
     CheckpointFormat,
     CheckpointSettings,

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from rankmend.clock import SystemClock
 from recovery.checkpoints.background import CheckpointWatch
 from recovery.checkpoints.deadline import Deadline
+from recovery.checkpoints.files.pickle_stream import read_plain
+from recovery.checkpoints.files.reader import DefectError
 from recovery.checkpoints.finder import CheckpointFinder
-from recovery.checkpoints.model import CheckpointFormat, CheckpointSettings, Hindrance
-from recovery.checkpoints.pickle_stream import read_plain
-from recovery.checkpoints.reader import DefectError
+from recovery.messages.candidates import CheckpointFormat, CheckpointSettings, Hindrance
 from tests.support.checkpoint_saves import (
     FORMATS,
     find,

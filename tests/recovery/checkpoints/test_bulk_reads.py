@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from rankmend.clock import SystemClock
-from recovery.checkpoints.bulk_reads import BUFFER_BYTES, CHUNK_BYTES, BulkReads, take_buffer
-from recovery.checkpoints.content import check_file, identify
 from recovery.checkpoints.deadline import Deadline, UnfinishedError
-from recovery.checkpoints.model import CheckpointFormat
-from recovery.checkpoints.reader import ChangedError, DefectError, FileReader
+from recovery.checkpoints.files.bulk_reads import BUFFER_BYTES, CHUNK_BYTES, BulkReads, take_buffer
+from recovery.checkpoints.files.content import check_file, identify
+from recovery.checkpoints.files.reader import ChangedError, DefectError, FileReader
+from recovery.messages.candidates import CheckpointFormat
 from tests.support.bulk_reads import (
     BLOCK,
     SIZE_BYTES,

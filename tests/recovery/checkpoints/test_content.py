@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankmend.clock import SystemClock
-from recovery.checkpoints.archive import read_archives
-from recovery.checkpoints.content import check_file, identify, parse_npy_integer
 from recovery.checkpoints.deadline import Deadline, UnfinishedError
-from recovery.checkpoints.model import CheckpointFormat
+from recovery.checkpoints.files.archive import read_archives
+from recovery.checkpoints.files.content import check_file, identify, parse_npy_integer
+from recovery.checkpoints.files.reader import DefectError, FileReader
 from recovery.checkpoints.names import is_ignored, shown, step_of
-from recovery.checkpoints.reader import DefectError, FileReader
+from recovery.messages.candidates import CheckpointFormat
 from tests.support.checkpoint_saves import make_safetensors, make_torch_layout
 from tests.support.file_verdicts import defect, judge
 

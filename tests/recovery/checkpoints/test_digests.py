@@ -8,12 +8,12 @@ import pytest
 import xxhash
 
 from rankmend.clock import SystemClock
-from recovery.checkpoints.bulk_reads import CHUNK_BYTES
-from recovery.checkpoints.content import check_file, identify
 from recovery.checkpoints.deadline import Deadline
+from recovery.checkpoints.files.bulk_reads import CHUNK_BYTES
+from recovery.checkpoints.files.content import check_file, identify
+from recovery.checkpoints.files.reader import FileReader
 from recovery.checkpoints.manifests import BLOCK_BYTES, blocks_of
-from recovery.checkpoints.model import CheckpointFormat
-from recovery.checkpoints.reader import FileReader
+from recovery.messages.candidates import CheckpointFormat
 
 BLOCK = BLOCK_BYTES
 

@@ -14,7 +14,7 @@ from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError, SourceError
 from recovery.checkpoints.deadline import Deadline
 from recovery.checkpoints.finder import CheckpointFinder
-from recovery.checkpoints.model import (
+from recovery.messages.candidates import (
     CheckpointFormat,
     CheckpointSettings,
     Hindrance,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from recovery.checkpoints.model import CheckpointFormat, CheckpointVerdict, Hindrance
+from recovery.messages.candidates import CheckpointFormat, CheckpointVerdict, Hindrance
 from tests.support.checkpoint_saves import (
     FORMATS,
     date,

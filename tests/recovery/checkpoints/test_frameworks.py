@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from recovery.checkpoints.model import CheckpointFormat
+from recovery.messages.candidates import CheckpointFormat
 from tests.support.checkpoint_saves import find
 from tests.support.framework_saves import missing, require
 

@@ -12,9 +12,17 @@ import numpy as np
 import pytest
 
 from rankmend.clock import SystemClock
-from recovery.checkpoints.bulk_reads import CHUNK_BYTES
-from recovery.checkpoints.content import check_file
 from recovery.checkpoints.deadline import Deadline, UnfinishedError
+from recovery.checkpoints.files.bulk_reads import CHUNK_BYTES
+from recovery.checkpoints.files.content import check_file
+from recovery.checkpoints.files.reader import (
+    FileReader,
+    ReadProgress,
+    ReadsBeside,
+    Signature,
+    SumError,
+    signature_of,
+)
 from recovery.checkpoints.idle_reads import (
     IdleOrder,
     IdleRead,
@@ -25,15 +33,7 @@ from recovery.checkpoints.idle_reads import (
     take_over,
 )
 from recovery.checkpoints.manifests import BLOCK_BYTES
-from recovery.checkpoints.model import CheckpointFormat
-from recovery.checkpoints.reader import (
-    FileReader,
-    ReadProgress,
-    ReadsBeside,
-    Signature,
-    SumError,
-    signature_of,
-)
+from recovery.messages.candidates import CheckpointFormat
 from tests.support.bulk_reads import digests_of
 from tests.support.eventually import DEADLINE_S
 from tests.support.page_cache import bring_cached, drop_cached, needs_direct_reads

@@ -12,7 +12,7 @@ import pytest
 from recovery.checkpoints.deadline import Deadline
 from recovery.checkpoints.finder import CheckpointFinder
 from recovery.checkpoints.manifests import BLOCK_BYTES, BYTES_MAX, Manifests
-from recovery.checkpoints.model import CheckpointSettings, CheckpointVerdict, Hindrance, Share
+from recovery.messages.candidates import CheckpointSettings, CheckpointVerdict, Hindrance, Share
 from tests.support.checkpoint_saves import flip_last_member, save_folder, save_npz
 
 pytestmark = pytest.mark.process

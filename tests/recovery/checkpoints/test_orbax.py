@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from rankmend.clock import SystemClock
 from recovery.checkpoints.deadline import Deadline
+from recovery.checkpoints.files.ocdbt import FileRange, UnknownOcdbtError, read_entries
+from recovery.checkpoints.files.reader import DefectError
 from recovery.checkpoints.folder import survey_folder
-from recovery.checkpoints.model import CheckpointSettings, CheckpointVerdict, Hindrance
-from recovery.checkpoints.ocdbt import FileRange, UnknownOcdbtError, read_entries
-from recovery.checkpoints.reader import DefectError
+from recovery.messages.candidates import CheckpointSettings, CheckpointVerdict, Hindrance
 from tests.support.checkpoint_saves import find
 from tests.support.eventually import DEADLINE_S
 from tests.support.framework_saves import require

@@ -4,12 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from recovery.checkpoints.model import (
-    Candidate,
-    CheckpointFormat,
-    CheckpointVerdict,
-    Hindrance,
-)
 from recovery.checkpoints.order import (
     PlaceReason,
     evidence_of,
@@ -19,6 +13,12 @@ from recovery.checkpoints.order import (
     say_evidence,
 )
 from recovery.checkpoints.series import find_slots
+from recovery.messages.candidates import (
+    Candidate,
+    CheckpointFormat,
+    CheckpointVerdict,
+    Hindrance,
+)
 
 
 def saved(name: str, step: int | None, unix_s: float, *, is_step_exact: bool = False) -> Candidate:

@@ -13,8 +13,8 @@ from rankmend.clock import SystemClock
 from recovery.checkpoints.background import CheckpointWatch
 from recovery.checkpoints.deadline import Deadline
 from recovery.checkpoints.finder import CheckpointFinder
-from recovery.checkpoints.model import CheckpointSettings
 from recovery.checkpoints.priority import NICE, yield_to_training
+from recovery.messages.candidates import CheckpointSettings
 from tests.support.checkpoint_saves import valid_names
 from tests.support.clocks import FakeClock
 from tests.support.eventually import DEADLINE_S, eventually

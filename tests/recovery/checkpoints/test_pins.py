@@ -11,9 +11,9 @@ import pytest
 from rankmend.clock import SystemClock
 from recovery.checkpoints.deadline import Deadline
 from recovery.checkpoints.finder import CheckpointFinder
-from recovery.checkpoints.model import PutBack
 from recovery.checkpoints.pinned_files import Pin, PinError
 from recovery.checkpoints.pins import CheckpointPins, PinSettings
+from recovery.messages.candidates import PutBack
 from tests.support.checkpoint_saves import find, save_npz, save_trainer, valid_names
 from tests.support.eventually import eventually
 from tests.support.faults.checkpoint_disk import checkpoint_disk

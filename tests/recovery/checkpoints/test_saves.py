@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from recovery.checkpoints.model import Candidate, CheckpointFormat, Holds, Shape
 from recovery.checkpoints.names import Piece, piece_of, step_of, with_rank
 from recovery.checkpoints.saves import FlatSave, gather
+from recovery.messages.candidates import Candidate, CheckpointFormat, Holds, Shape
 
 
 def saved(name: str, *, elements: int = 100, holds: Holds = Holds.STATE) -> Candidate:

@@ -7,8 +7,8 @@ import pytest
 
 from rankmend.clock import SystemClock
 from recovery.checkpoints.deadline import Deadline
-from recovery.checkpoints.model import Holds
-from recovery.checkpoints.shape import counters_in, shape_of_arrays, shape_of_content
+from recovery.checkpoints.files.shape import counters_in, shape_of_arrays, shape_of_content
+from recovery.messages.candidates import Holds
 from tests.support.checkpoint_contents import Tensor, adam, weights
 
 pytestmark = pytest.mark.process
@@ -46,7 +46,7 @@ def test_content_tells_what_it_holds(content: Any, holds: Holds) -> None:
 
 
 def content_of(content: Any) -> Any:
-    from recovery.checkpoints.pickle_stream import read_plain
+    from recovery.checkpoints.files.pickle_stream import read_plain
     from tests.support.checkpoint_contents import pickled
 
     return read_plain(pickled(content), Deadline(SystemClock(), 300))
@@ -91,7 +91,7 @@ def test_names_of_arrays_tell_what_an_npz_file_holds(names: tuple[str, ...], hol
 
 
 def test_a_content_of_too_many_values_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recovery.checkpoints.shape.VALUES_MAX", 10)
+    monkeypatch.setattr("recovery.checkpoints.files.shape.VALUES_MAX", 10)
 
     assert shape_of_content({"model": [[] for _ in range(20)]}).holds is Holds.UNKNOWN
 

@@ -7,7 +7,7 @@ import pytest
 from rankmend.clock import SystemClock
 from recovery.checkpoints.background import CheckpointWatch
 from recovery.checkpoints.finder import CheckpointFinder
-from recovery.checkpoints.model import CheckpointSettings, CheckpointVerdict, Share
+from recovery.messages.candidates import CheckpointSettings, CheckpointVerdict, Share
 from tests.support.checkpoint_saves import (
     NOW,
     flip_last_member,

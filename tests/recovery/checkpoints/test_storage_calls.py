@@ -11,8 +11,8 @@ import pytest
 from rankmend.clock import SystemClock
 from recovery.checkpoints.deadline import Deadline
 from recovery.checkpoints.finder import CheckpointFinder
-from recovery.checkpoints.model import CheckpointSettings, Hindrance
 from recovery.checkpoints.storage_calls import HUNG_MAX, HungError, StorageCalls
+from recovery.messages.candidates import CheckpointSettings, Hindrance
 from tests.support.checkpoint_saves import save_npz, save_trainer, told, valid_names
 from tests.support.clocks import FakeClock
 from tests.support.eventually import DEADLINE_S, eventually

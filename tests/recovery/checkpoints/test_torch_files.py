@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from rankmend.clock import SystemClock
-from recovery.checkpoints.content import ContentIdentity, identify
 from recovery.checkpoints.deadline import Deadline
-from recovery.checkpoints.model import CheckpointFormat
-from recovery.checkpoints.reader import FileReader
+from recovery.checkpoints.files.content import ContentIdentity, identify
+from recovery.checkpoints.files.reader import FileReader
+from recovery.messages.candidates import CheckpointFormat
 from tests.support.checkpoint_contents import adam, torch_file, weights
 from tests.support.file_verdicts import defect, judge
 

@@ -10,7 +10,7 @@ from recovery.console.source import JobRecords, PageError, Viewer
 from recovery.journal.incident_records import IncidentOpened
 from recovery.journal.limits import Policy
 from recovery.journal.records import Entry
-from recovery.local_console.folder_source import FolderSource, read_tails
+from recovery.local.console.folder_source import FolderSource, read_tails
 from tests.support.goodput_jobs import FAILURE
 
 pytestmark = pytest.mark.process

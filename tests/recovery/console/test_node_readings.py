@@ -1,7 +1,7 @@
 """The tables of an incident's page with what agents said."""
 
+from recovery.accounting.readings.reading import NodeReading, ReadAt, pick_samples
 from recovery.console.node_readings import NodeTables, view_readings
-from recovery.readings.reading import NodeReading, ReadAt, pick_samples
 
 GPU_3 = 'gpu="3",uuid="GPU-5f",pci_bus_id="0000:4b:00.0"'
 GPU_4 = 'gpu="4",uuid="GPU-60",pci_bus_id="0000:4c:00.0"'

@@ -14,6 +14,8 @@ from aiohttp.test_utils import TestClient, TestServer
 from yarl import URL
 
 from rankmend.clock import SystemClock
+from recovery.accounting.goodput.job_time import JobTime
+from recovery.accounting.readings.reading import NodeReading
 from recovery.api import wire
 from recovery.console.acts import EVERYTHING, AskedAct, MayAct, command_of
 from recovery.console.incident import IncidentPage, Next, PhaseBar, check_command, loss_of
@@ -23,10 +25,8 @@ from recovery.console.rendering import render
 from recovery.console.shared_reads import SharedReads
 from recovery.console.site import HEADERS, PART_HEADER, ConsoleSite
 from recovery.console.source import JobRecords, PageError, PastJob, RankTail, Viewer
-from recovery.goodput.job_time import JobTime
 from recovery.journal.cluster_records import CauseTold
 from recovery.journal.records import Entry
-from recovery.readings.reading import NodeReading
 
 pytestmark = pytest.mark.process
 

@@ -7,9 +7,10 @@ import msgspec
 import pytest
 
 from rankmend.progress import Section
+from recovery.accounting.goodput.job_time import JobTime, StepsTime
+from recovery.accounting.goodput.time_words import hours_name
+from recovery.accounting.goodput.timeline import TimePart, TimeSpan
 from recovery.api import wire
-from recovery.cluster.active_alerts import ActiveAlert
-from recovery.cluster.incoming_alerts import AlertTarget
 from recovery.console.acts import EVERYTHING, MayAct
 from recovery.console.fleet import NodeRow, NodeUse
 from recovery.console.incident import (
@@ -22,18 +23,17 @@ from recovery.console.incident import (
 from recovery.console.job_time import goodput_shares, loss_spark, sparks_of, step_times
 from recovery.console.rendering import render, running_clock
 from recovery.console.source import RankTail
-from recovery.goodput.job_time import JobTime, StepsTime
-from recovery.goodput.time_words import hours_name
-from recovery.goodput.timeline import TimePart, TimeSpan
+from recovery.console.views.incident_view import with_clock
+from recovery.console.views.job_view import view_ledger
+from recovery.console.views.state_words import standing_of, standing_word, use_of, word_of
+from recovery.controller.cluster.active_alerts import ActiveAlert
+from recovery.controller.cluster.incoming_alerts import AlertTarget
 from recovery.journal.attempt_records import AttemptStarted, Cause, Choice
 from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.incident_machine import Phase
+from recovery.local.report.overview import doing_of
 from recovery.messages.exchange import NodeKinds
-from recovery.report.overview import doing_of
-from recovery.service.views import view_findings
-from recovery.views.incident_view import with_clock
-from recovery.views.job_view import view_ledger
-from recovery.views.state_words import standing_of, standing_word, use_of, word_of
+from recovery.service.jobs.views import view_findings
 from tests.support.goodput_jobs import BEGIN, RECOVERY, entries_of
 
 JOB = "00000000-0000-4000-8000-000000000001"

@@ -8,18 +8,18 @@ from random import Random
 import pytest
 
 from rankmend.errors import JournalError
-from recovery.goodput.figures import clip
-from recovery.goodput.time_spent import read_time
-from recovery.goodput.time_window import catch_up, read_job_time
+from recovery.accounting.goodput.figures import clip
+from recovery.accounting.goodput.time_spent import read_time
+from recovery.accounting.goodput.time_window import catch_up, read_job_time
+from recovery.accounting.readings.reading_file import read_readings
+from recovery.console.views.incident_view import view_incidents
+from recovery.console.views.job_incidents import JobIncidents
 from recovery.journal.journal_reader import JournalReader
 from recovery.journal.ledger import Moment
+from recovery.journal.postgres.postgres_journal import written
 from recovery.journal.records import Entry
-from recovery.postgres.postgres_journal import written
-from recovery.readings.reading_file import read_readings
-from recovery.service.known_incidents import JobPlace, KnownIncidents
-from recovery.service.postgres_jobs import JournalRows
-from recovery.views.incident_view import view_incidents
-from recovery.views.job_incidents import JobIncidents
+from recovery.service.jobs.known_incidents import JobPlace, KnownIncidents
+from recovery.service.jobs.postgres_jobs import JournalRows
 from tests.support.agent_readings import followed, honest, opened_on
 from tests.support.eventually import eventually
 from tests.support.goodput_jobs import BEGIN, END, FAILED, entries_of

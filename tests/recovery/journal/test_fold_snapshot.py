@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankmend.clock import SystemClock
-from recovery.job.situation import JobMemory
+from recovery.controller.job.situation import JobMemory
 from recovery.journal import fold_snapshot
 from recovery.journal.attempt_records import Milestone
 from recovery.journal.fold.entry_fold import fold_all

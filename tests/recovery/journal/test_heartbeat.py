@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from recovery.journal.heartbeat import FILE, Heartbeat, read_heartbeat
+from recovery.journal.folder.heartbeat import FILE, Heartbeat, read_heartbeat
 from recovery.journal.ledger import Moment
 
 

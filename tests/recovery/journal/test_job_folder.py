@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rankmend.errors import ConfigError, JobHeldError, LaunchError
-from recovery.journal.job_folder import is_held, open_job, read_json
-from recovery.journal.job_key import JobKey
+from recovery.journal.folder.job_folder import is_held, open_job, read_json
+from recovery.journal.folder.job_key import JobKey
 
 pytestmark = [pytest.mark.process, pytest.mark.safety]
 
@@ -35,7 +35,7 @@ def test_a_job_whose_state_was_lost_takes_the_uuid_from_beside_its_checkpoints(
 def test_the_same_job_started_twice_is_refused_and_the_holder_named(tmp_path: Path) -> None:
     folder = open_job(tmp_path, KEY, None, 1.0)
     code = (
-        "import sys; from pathlib import Path; from recovery.journal.job_folder import *\n"
+        "import sys; from pathlib import Path; from recovery.journal.folder.job_folder import *\n"
         "open_job(Path(sys.argv[1]), JobKey('job:mine', 'mine', '--job'), None, 1.0)"
     )
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from rankmend.errors import JobHeldError
-from recovery.journal.job_folder import open_job
-from recovery.journal.job_key import (
+from recovery.journal.folder.job_folder import open_job
+from recovery.journal.folder.job_key import (
     JobKey,
     default_title,
     key_at_service,

@@ -19,8 +19,8 @@ from recovery.journal.incident_records import (
     WaitsFor,
 )
 from recovery.journal.job_records import JobEnded, JobOpened, JobOutcome, OutcomeKind
-from recovery.journal.launcher_lines import LINES_MAX, LauncherLines, next_act, unprinted
 from recovery.journal.limits import Policy
+from recovery.journal.narration.launcher_lines import LINES_MAX, LauncherLines, next_act, unprinted
 from recovery.journal.node_records import Joined, NodesJoined
 from recovery.journal.records import Entry, Record
 from recovery.messages.exchange import LauncherLine

@@ -10,17 +10,17 @@ import msgspec
 import pytest
 
 from detectors.finding import Blame, Finding, Kind, Severity
-from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVerdict
-from recovery.cluster.cluster_ledger import fold_cluster
-from recovery.cluster.cluster_limits import ClusterPolicy
-from recovery.cluster.gate import PlanRequest
-from recovery.cluster.plan_verdict import judge, unusable
-from recovery.job.nodes import JobNodes, orders_for
-from recovery.job.planner import Scene, plan
-from recovery.job.settings import JobSettings
+from recovery.controller.cluster.cluster_ledger import fold_cluster
+from recovery.controller.cluster.cluster_limits import ClusterPolicy
+from recovery.controller.cluster.gate import PlanRequest
+from recovery.controller.cluster.plan_verdict import judge, unusable
+from recovery.controller.job.nodes import JobNodes, orders_for
+from recovery.controller.job.planner import Scene, plan
+from recovery.controller.job.settings import JobSettings
 from recovery.journal.ledger import Ledger
 from recovery.journal.limits import PlanStep
 from recovery.journal.node_records import LeaveCause, LeaveReason, cut_off_from
+from recovery.messages.candidates import Candidate, CheckpointFormat, CheckpointVerdict
 from recovery.messages.codec import symptom_of
 from recovery.messages.exchange import Order, Report
 from tests.support.old_journals import JOBS, read

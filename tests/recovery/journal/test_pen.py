@@ -8,8 +8,8 @@ from rankmend.errors import JournalError
 from recovery.journal.attempt_records import AttemptAbandoned, Milestone
 from recovery.journal.journal_rows import GROUP_ROWS_MAX
 from recovery.journal.pen import PENDING_MAX, AheadPen, DirectPen
+from recovery.journal.postgres.database import LeaseLostError
 from recovery.journal.records import Entry, Record
-from recovery.postgres.database import LeaseLostError
 
 pytestmark = pytest.mark.safety
 

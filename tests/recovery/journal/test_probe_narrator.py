@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from detectors.fabric.probe_evidence import ProbeSays
-from recovery.journal.cluster_narrator import describe_now, end_of_probe
 from recovery.journal.ledger import ProbesNow
-from recovery.journal.narrator import narrate
+from recovery.journal.narration.cluster_narrator import describe_now, end_of_probe
+from recovery.journal.narration.narrator import narrate
 from recovery.journal.observation_records import (
     FabricProbeAsked,
     FabricProbeEnded,
@@ -17,7 +17,7 @@ from recovery.journal.observation_records import (
     SlowExplained,
 )
 from recovery.journal.records import Entry
-from recovery.report.overview import slow_ranks
+from recovery.local.report.overview import slow_ranks
 from tests.support.job_ledgers import slow
 
 LIMITS = ProbeLimits(1.0, 60.0, 1e9, 10**10)

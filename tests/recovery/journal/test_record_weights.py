@@ -1,6 +1,6 @@
 import pytest
 
-from recovery.job.nodes import orders_for
+from recovery.controller.job.nodes import orders_for
 from recovery.journal import record_weights
 from recovery.journal.attempt_records import AttemptVerified, Milestone
 from recovery.journal.fold.entry_fold import fold

@@ -2,8 +2,8 @@ import pytest
 
 from rankmend.errors import JournalError
 from recovery.journal.faults import UNSEEN
+from recovery.journal.folder.saved_budgets import BUDGETS_BYTES_MAX, decode_budgets, encode_budgets
 from recovery.journal.ledger import Ledger
-from recovery.journal.saved_budgets import BUDGETS_BYTES_MAX, decode_budgets, encode_budgets
 
 pytestmark = pytest.mark.safety
 

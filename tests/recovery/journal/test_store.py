@@ -9,12 +9,12 @@ from rankmend.clock import SystemClock
 from rankmend.errors import JournalError
 from recovery.journal import records
 from recovery.journal.attempt_records import Milestone
-from recovery.journal.journal_rows import GENESIS, JournalRow, make_row, verify_rows
-from recovery.journal.network_storage import (
+from recovery.journal.folder.network_storage import (
     NETWORK_FUSE_TYPES,
     NETWORK_TYPES,
     refuse_network_file_system,
 )
+from recovery.journal.journal_rows import GENESIS, JournalRow, make_row, verify_rows
 from recovery.journal.records import Entry, UnknownRecord, decode_record
 from recovery.journal.store import Journal, open_readonly
 from tests.support.journal_files import change

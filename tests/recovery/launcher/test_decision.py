@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from recovery.checkpoints.model import Share
 from recovery.launcher.decision import pace
 from recovery.launcher.decision.decide import (
     FENCE_S_MAX,
@@ -35,6 +34,7 @@ from recovery.launcher.decision.launcher_state import (
     StartRanks,
     WatchCheckpoints,
 )
+from recovery.messages.candidates import Share
 from recovery.messages.exchange import Endpoint, Order, Peer, Restore, Stop
 
 NOW_S = 1000.0

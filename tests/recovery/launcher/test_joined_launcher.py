@@ -12,7 +12,6 @@ import pytest
 
 from rankmend.clock import SystemClock, read_boot_id
 from recovery.checkpoints.marks import FenceFile
-from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVerdict, Share
 from recovery.launcher.agent_link import AgentLink
 from recovery.launcher.guardian.guardian_client import Guardian
 from recovery.launcher.launcher import Launcher
@@ -26,6 +25,7 @@ from recovery.launcher.ranks.rank_output import Output, OutputPlan, Streams
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder
 from recovery.launcher.rendezvous.ports import read_default_range
 from recovery.launcher.rendezvous.rendezvous_store import RendezvousStore
+from recovery.messages.candidates import Candidate, CheckpointFormat, CheckpointVerdict, Share
 from recovery.messages.exchange import (
     VERSION,
     Endpoint,

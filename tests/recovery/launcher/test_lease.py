@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recovery.job.membership import Word, judge_gone
+from recovery.controller.job.membership import Word, judge_gone
 from recovery.journal.attempt_records import Placement
 from recovery.journal.ledger import Ledger, Member
 from recovery.journal.limits import Policy

@@ -8,7 +8,7 @@ import pytest
 from rankmend.console import Outlet, OutletTarget
 from rankmend.errors import ConfigError
 from recovery.launcher.ranks.rank_output import LogFile
-from recovery.run.options import RunOptions, make_log_folder, make_output_plan
+from recovery.launcher.run.options import RunOptions, make_log_folder, make_output_plan
 
 pytestmark = pytest.mark.process
 

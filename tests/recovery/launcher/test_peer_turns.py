@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from recovery.job.membership import witness_groups
+from recovery.controller.job.membership import witness_groups
 from recovery.launcher.membership.node_membership import Lease
 from recovery.launcher.membership.peer_launchers import PeerTurns
 from recovery.messages.exchange import Endpoint, Peer

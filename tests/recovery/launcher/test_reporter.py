@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from recovery.checkpoints.marks import FenceFile
+from recovery.checkpoints.snapshots.watch import SnapshotWatch
 from recovery.launcher.decision.launcher_state import FollowedOrders, LauncherState
 from recovery.launcher.membership.checkpoint_access import Storage
 from recovery.launcher.membership.node_membership import Membership
@@ -20,7 +21,6 @@ from recovery.launcher.rendezvous.ports import read_default_range
 from recovery.launcher.rendezvous.rendezvous_store import RendezvousStore
 from recovery.launcher.reporter import PROPOSED_S, Reporter
 from recovery.messages.exchange import Endpoint
-from recovery.snapshots.watch import SnapshotWatch
 from tests.support.agent import FakeClock
 
 pytestmark = pytest.mark.process

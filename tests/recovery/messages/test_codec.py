@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from detectors.failed.said_error import FailureCause, SaidAtEnd, SaidError
 from rankmend.errors import MessageError
 from rankmend.rank_values import ToldHidden
-from recovery.checkpoints.model import HeldPart, Share
 from recovery.messages import copying, exchange, probing
+from recovery.messages.candidates import HeldPart, Share
 from recovery.messages.codec import (
     MESSAGE_BYTES_MAX,
     PARTS_MAX,

@@ -7,9 +7,9 @@ import pytest
 from aiohttp import web
 
 from detectors.finding import Severity
+from recovery.accounting.readings.reading_file import NODES_MAX, read_readings
 from recovery.journal.node_records import EvidenceTaken
 from recovery.messages.outside import NodeEvidence
-from recovery.readings.reading_file import NODES_MAX, read_readings
 from recovery.service.controller_config import ConsoleSection, Discovery
 from recovery.service.discovery import agent_address
 from tests.support.agent_readings import (

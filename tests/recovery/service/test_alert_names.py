@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import urllib3
 
-from recovery.journal.narrator import details
+from recovery.journal.narration.narrator import details
 from recovery.journal.node_records import EvidenceTaken
 from recovery.messages.exchange import Endpoint, RankExit
 from recovery.messages.outside import NameMatch, NodeEvidence

@@ -12,8 +12,8 @@ import pytest
 import urllib3
 
 from rankmend.cli import output
-from rankmend.cli.picture import Picture, Wanted
-from rankmend.cli.status_view import render
+from rankmend.cli.screens.status_view import render
+from rankmend.cli.sources.picture import Picture, Wanted
 from rankmend.errors import ConfigError
 from recovery.api import wire
 from recovery.api.connection import pause_s
@@ -34,10 +34,10 @@ from recovery.messages.exchange import (
     StartKind,
 )
 from recovery.messages.outside import PersonAct, Refusal
-from recovery.service.error_answers import NotNow
-from recovery.service.openapi import describe
+from recovery.service.http.error_answers import NotNow
+from recovery.service.http.openapi import describe
+from recovery.service.http.routes import ROUTES
 from recovery.service.roles import Role
-from recovery.service.routes import ROUTES
 from recovery.service.tokens import add_token, make_token
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.service import (

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from recovery.service import controller_config
-from recovery.service.route import RequestKind, Route
-from recovery.service.routes import ROUTES
+from recovery.service.http.route import RequestKind, Route
+from recovery.service.http.routes import ROUTES
 from tests.support.eventually import DEADLINE_S
 from tests.support.service import Running, make_folder, running, two_speakers
 

@@ -12,9 +12,8 @@ import pytest
 import urllib3
 
 from rankmend.clock import SystemClock
-from recovery.service import authority
-from recovery.service.bmc_power import BmcPower
-from recovery.service.bmc_readings import (
+from recovery.service.bmc.bmc_power import BmcPower
+from recovery.service.bmc.bmc_readings import (
     AGAIN_S_MAX,
     CHECKS_AT_ONCE,
     FIRST_S_MAX,
@@ -23,9 +22,10 @@ from recovery.service.bmc_readings import (
     BmcCheck,
     BmcReadings,
 )
-from recovery.service.bmcs import BmcDirectory
+from recovery.service.bmc.bmcs import BmcDirectory
 from recovery.service.controller_config import BmcRule, Config, Discovery
-from recovery.service.request_errors import FullError
+from recovery.service.http import authority
+from recovery.service.http.request_errors import FullError
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.power_bmc import PASSWORD, PowerBmc, respond, samples, write_credentials
 from tests.support.service import make_folder, running

@@ -13,13 +13,13 @@ import pytest
 from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError
 from recovery.journal.cluster_records import PowerOffAsked
-from recovery.service import authority
-from recovery.service.bmc_power import THREADS, BmcPower, ServicePowerSwitch
-from recovery.service.bmc_readings import REFUSED_S, BmcReadings
-from recovery.service.bmcs import BmcDirectory
+from recovery.service.bmc.bmc_power import THREADS, BmcPower, ServicePowerSwitch
+from recovery.service.bmc.bmc_readings import REFUSED_S, BmcReadings
+from recovery.service.bmc.bmcs import BmcDirectory
 from recovery.service.controller_config import BmcRule, Config, check
 from recovery.service.daemon import read
-from recovery.service.request_errors import FullError
+from recovery.service.http import authority
+from recovery.service.http.request_errors import FullError
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.power_bmc import (
     PASSWORD,

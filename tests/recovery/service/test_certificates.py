@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from rankmend.errors import ConfigError
 from rankmend.files import replace_file
 from recovery.api.operator_client import OperatorClient
-from recovery.service import authority
 from recovery.service.daemon import read
+from recovery.service.http import authority
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.service import make_folder, running
 

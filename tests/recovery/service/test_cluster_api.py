@@ -12,14 +12,14 @@ import urllib3
 from rankmend.alerting import Alert
 from recovery.api import wire
 from recovery.api.controller_errors import ConflictError
-from recovery.cluster.cluster import ClusterController
-from recovery.cluster.gate import Answer, Judgement, PlanRequest
+from recovery.controller.cluster.cluster import ClusterController
+from recovery.controller.cluster.gate import Answer, Judgement, PlanRequest
 from recovery.messages.outside import PersonAct, PersonCommand
-from recovery.people.alerts import Links
 from recovery.service.daemon import read
+from recovery.service.jobs.served_job import Parts
 from recovery.service.pager import look
+from recovery.service.paging.alerts import Links
 from recovery.service.roles import Role
-from recovery.service.served_job import Parts
 from recovery.service.tokens import add_token, make_token
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.service import Running, Speaker, join_of, make_folder, running

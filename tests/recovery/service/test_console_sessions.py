@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from recovery.console.sessions import IDLE_S_MAX, name_of
-from recovery.postgres.database import DatabaseAwayError
-from recovery.service.console_sessions import ConsoleSessions
+from recovery.journal.postgres.database import DatabaseAwayError
+from recovery.service.sign_in.console_sessions import ConsoleSessions
 from tests.support.clocks import FakeClock
 
 pytestmark = pytest.mark.process  # its store is asked in a thread

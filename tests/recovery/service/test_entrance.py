@@ -15,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankmend.errors import ConfigError
-from recovery.cluster.alert_shares import NODE_ALERTS_MAX
-from recovery.service import authority, controller_config
-from recovery.service.call import NODE_BODY_BYTES_MAX
-from recovery.service.guard import Entrance, Quota
+from recovery.controller.cluster.alert_shares import NODE_ALERTS_MAX
+from recovery.service import controller_config
+from recovery.service.http import authority
+from recovery.service.http.call import NODE_BODY_BYTES_MAX
+from recovery.service.http.guard import Entrance, Quota
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.service import Running, make_folder, running
 

@@ -11,8 +11,8 @@ import urllib3
 
 from recovery.api.controller_errors import BusyError, RefusedError, UnknownJobError
 from recovery.messages.outside import PersonAct
-from recovery.service.access import peer_headers
-from recovery.service.authority import make_node
+from recovery.service.http.access import peer_headers
+from recovery.service.http.authority import make_node
 from recovery.service.roles import Role, Subject
 from tests.support.controllers import configure, listen_of, reach, running_controllers
 from tests.support.eventually import eventually

@@ -2,7 +2,7 @@
 
 import pytest
 
-from recovery.service.access import names_loopback, refuse_foreign_pages
+from recovery.service.http.access import names_loopback, refuse_foreign_pages
 from recovery.service.roles import DeniedError
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from recovery.api.controller_errors import BusyError
-from recovery.service.error_answers import NotNow
-from recovery.service.stored_jobs import job_key
+from recovery.service.http.error_answers import NotNow
+from recovery.service.jobs.stored_jobs import job_key
 from tests.support.service import join_of, make_folder, running
 
 pytestmark = pytest.mark.process

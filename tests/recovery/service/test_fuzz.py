@@ -32,7 +32,7 @@ from recovery.messages.exchange import (
     RankReport,
     Report,
 )
-from recovery.service.retained import USUAL_BYTES, Retained, Room, slim
+from recovery.service.jobs.retained import USUAL_BYTES, Retained, Room, slim
 from recovery.service.roles import Role
 from recovery.service.tokens import add_token, make_token
 from tests.support.eventually import DEADLINE_S

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any, cast
 
-from recovery.service.guard import HEAD_S_MAX, IDLE_S_MAX, ConnectionGuard, ConnectionRoom
+from recovery.service.http.guard import HEAD_S_MAX, IDLE_S_MAX, ConnectionGuard, ConnectionRoom
 from recovery.service.roles import TooManyError
 
 

@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 from recovery.messages.codec import encode_message
-from recovery.service.authority import write_new
-from recovery.service.guard import SLACK_BYTES
+from recovery.service.http.authority import write_new
+from recovery.service.http.guard import SLACK_BYTES
 from recovery.service.roles import TOKEN_ROLES
 from recovery.service.tokens import make_token, render
 from tests.support.eventually import DEADLINE_S, eventually

@@ -18,7 +18,7 @@ from joserfc.jwk import ECKey
 
 from rankmend.errors import ConfigError
 from recovery.service.controller_config import Config, ConsoleSection, OidcGroup, check
-from recovery.service.identity_provider import open_provider
+from recovery.service.sign_in.identity_provider import open_provider
 from tests.support.clocks import FakeClock
 from tests.support.oidc_provider import (
     OUTSIDE,

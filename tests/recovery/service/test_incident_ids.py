@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from recovery.api.controller_errors import RefusedError
-from recovery.service.job_store import StoredJob
+from recovery.service.jobs.job_store import StoredJob
 from tests.support.eventually import eventually
 from tests.support.service import Speaker, join_of, make_folder, running
 from tests.support.service_bench import fail_rank

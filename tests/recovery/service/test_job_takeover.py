@@ -12,12 +12,12 @@ import pytest
 from rankmend.clock import SystemClock
 from recovery.journal.attempt_records import Milestone
 from recovery.journal.job_records import JobOpened
+from recovery.journal.postgres.database import Database, LeaseLostError
+from recovery.journal.postgres.leases import HeldByOtherError, Leases
+from recovery.journal.postgres.postgres_journal import AppendGroup, PostgresJournal, read_entries
 from recovery.journal.stored_journal import JournalFile
-from recovery.postgres.database import Database, LeaseLostError
-from recovery.postgres.leases import HeldByOtherError, Leases
-from recovery.postgres.postgres_journal import AppendGroup, PostgresJournal, read_entries
-from recovery.service.job_store import FoundJobs, StoredJob
-from recovery.service.job_takeover import JobTakeover, TakenJob
+from recovery.service.jobs.job_store import FoundJobs, StoredJob
+from recovery.service.jobs.job_takeover import JobTakeover, TakenJob
 from tests.support.controllers import configure
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.postgres import PostgresServer, connected

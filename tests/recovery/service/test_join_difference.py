@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from recovery.api.wire import ParallelSizes
-from recovery.service.join_difference import refuse_difference
-from recovery.service.request_errors import CallConflictError
+from recovery.service.http.request_errors import CallConflictError
+from recovery.service.jobs.join_difference import refuse_difference
 from tests.support.service import join_of
 
 

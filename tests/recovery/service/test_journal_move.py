@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rankmend.cli.controller import controller
+from recovery.journal.postgres.postgres_journal import read_entries
 from recovery.journal.store import open_readonly
-from recovery.postgres.postgres_journal import read_entries
 from tests.support.controllers import configure
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.postgres import PostgresServer, connected

@@ -10,11 +10,11 @@ from random import Random
 import pytest
 
 from recovery.api import wire
+from recovery.console.views.incident_view import view_incidents
+from recovery.console.views.job_incidents import JobIncidents
 from recovery.journal.records import Entry
 from recovery.journal.stored_journal import JournalFile
-from recovery.service.known_incidents import JobPlace, KnownIncidents
-from recovery.views.incident_view import view_incidents
-from recovery.views.job_incidents import JobIncidents
+from recovery.service.jobs.known_incidents import JobPlace, KnownIncidents
 from tests.support.goodput_jobs import BEGIN, FAILED, OPENED, Timed, entries_of
 from tests.support.long_journals import with_progress, write
 from tests.support.old_journals import JOBS, read

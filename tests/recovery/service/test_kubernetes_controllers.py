@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from rankmend.clock import SystemClock, read_boot_id
+from recovery.journal.postgres.desk_journal import DeskJournal
 from recovery.journal.slurm_records import SlurmOutcome
-from recovery.kubernetes.client import KubernetesClient
-from recovery.kubernetes.limits import KubernetesLimits
-from recovery.kubernetes.pod_work import PodWork
-from recovery.postgres.desk_journal import DeskJournal
-from recovery.slurm.desk import RequestDesk
-from recovery.slurm.requests import SchedulerAction, SchedulerRequest
+from recovery.schedulers.kubernetes.client import KubernetesClient
+from recovery.schedulers.kubernetes.limits import KubernetesLimits
+from recovery.schedulers.kubernetes.pod_work import PodWork
+from recovery.schedulers.slurm.desk import RequestDesk
+from recovery.schedulers.slurm.requests import SchedulerAction, SchedulerRequest
 from tests.support.controllers import configure, controller_process
 from tests.support.eventually import DEADLINE_S, eventually, fault_lasts
 from tests.support.kubernetes import Cluster

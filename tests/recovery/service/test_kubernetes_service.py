@@ -12,12 +12,12 @@ from agent.preflight.children import LoadChildren
 from agent.preflight.result_file import FlightResult
 from detectors.preflight.verdicts import CheckStanding, CheckVerdict, FlightOutcome
 from rankmend.cli import cli
-from rankmend.cli.preflight_holds import HoldOptions, hold_or_return
+from rankmend.cli.preflights.preflight_holds import HoldOptions, hold_or_return
 from rankmend.errors import ConfigError
 from rankmend.kubernetes_api import connect
-from recovery.kubernetes.limits import KubernetesLimits
+from recovery.schedulers.kubernetes.limits import KubernetesLimits
+from recovery.schedulers.slurm.requests import SchedulerAction, SchedulerRequest
 from recovery.service.controller_config import Config
-from recovery.slurm.requests import SchedulerAction, SchedulerRequest
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.kubernetes import Cluster
 from tests.support.service import make_folder, running

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from recovery.kubernetes.limits import KubernetesLimits
+from recovery.schedulers.kubernetes.limits import KubernetesLimits
 from recovery.service.kubernetes_service import LOOK_S
 from tests.support.eventually import eventually
 from tests.support.kubernetes import Cluster

@@ -12,7 +12,7 @@ import pytest
 import urllib3
 
 from recovery.service.controller_config import Alertmanagers
-from recovery.service.routes import ALERT_BYTES_MAX
+from recovery.service.http.routes import ALERT_BYTES_MAX
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.service import make_folder, running
 from tests.support.service_bench import ACTIVE

@@ -6,7 +6,7 @@ import pytest
 
 from recovery.journal.attempt_records import Placement
 from recovery.journal.ledger import Ledger, Member, Wish
-from recovery.service.left_pods import eviction_requests
+from recovery.service.jobs.left_pods import eviction_requests
 
 
 def member(node: str, left: str | None = None) -> Member:

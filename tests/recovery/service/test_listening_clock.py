@@ -1,4 +1,4 @@
-from recovery.service.listening_clock import BEAT_S, COUNTED_S, Hearing
+from recovery.service.jobs.listening_clock import BEAT_S, COUNTED_S, Hearing
 from tests.support.simulation import SimClock
 
 

@@ -13,7 +13,7 @@ from recovery.api.wire import UnsavedView
 from recovery.journal.attempt_records import AttemptStarted, AttemptVerified, Placement
 from recovery.journal.records import Entry
 from recovery.messages.exchange import SnapshotPoint
-from recovery.service.measures import Measures
+from recovery.service.metrics.measures import Measures
 from recovery.service.roles import Role
 from recovery.service.tokens import Tokens, make_token
 from tests.support.agent import FakeClock

@@ -16,9 +16,9 @@ from prometheus_client.core import Metric
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
-from recovery.service.call import Accepts
-from recovery.service.handlers.health import metrics_page
-from recovery.service.measures import Measures
+from recovery.service.http.call import Accepts
+from recovery.service.http.handlers.health import metrics_page
+from recovery.service.metrics.measures import Measures
 from tests.support.bound_to_test import BOUND_TO_TEST
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.free_port import free_port

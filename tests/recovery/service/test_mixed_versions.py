@@ -18,11 +18,11 @@ from rankmend.errors import JournalError
 from recovery.journal.cluster_records import Hold, NodeHeld
 from recovery.journal.job_records import LauncherStarted
 from recovery.journal.journal_rows import GENESIS, make_row
+from recovery.journal.postgres.database_url import DatabaseUrl
+from recovery.journal.postgres.leases import JournalLease
+from recovery.journal.postgres.migration import check_schema, migrate, migrations, render_grants
+from recovery.journal.postgres.postgres_journal import PostgresJournal, append_rows, read_rows
 from recovery.journal.records import MINOR, Entry, UnknownRecord, encode_record
-from recovery.postgres.database_url import DatabaseUrl
-from recovery.postgres.leases import JournalLease
-from recovery.postgres.migration import check_schema, migrate, migrations, render_grants
-from recovery.postgres.postgres_journal import PostgresJournal, append_rows, read_rows
 from tests.support.controllers import configure
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.postgres import PostgresServer, connected

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from recovery.messages.exchange import Order, Stop
-from recovery.service.newest_orders import MANY, NewestOrders
+from recovery.service.jobs.newest_orders import MANY, NewestOrders
 
 pytestmark = pytest.mark.process
 

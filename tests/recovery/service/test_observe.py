@@ -10,8 +10,8 @@ import pytest
 from recovery.api import wire
 from recovery.messages.exchange import RankExit, RankReport
 from recovery.messages.outside import PersonAct
-from recovery.people.alerts import Links
 from recovery.service.pager import look
+from recovery.service.paging.alerts import Links
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.service import Running, Speaker, join_of, make_folder, running
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from rankmend.cli.controller import controller
 from recovery.api.controller_errors import RefusedError, UnknownJobError
 from recovery.api.wire import JobView
-from recovery.cluster.notices import NoticeKind
+from recovery.controller.cluster.notices import NoticeKind
 from recovery.service.daemon import read
 from recovery.service.roles import Role
 from recovery.service.tokens import add_token, make_token, read_tokens, revoke_token

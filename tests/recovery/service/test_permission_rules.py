@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from recovery.cluster.cluster_limits import AlertRules
-from recovery.cluster.incoming_alerts import IncomingAlert, target_of
 from recovery.console.acts import MayAct
-from recovery.service.permission import covers, may_act_on
+from recovery.controller.cluster.cluster_limits import AlertRules
+from recovery.controller.cluster.incoming_alerts import IncomingAlert, target_of
+from recovery.service.http.permission import covers, may_act_on
+from recovery.service.http.routes import ROUTES
 from recovery.service.roles import Role, Subject
-from recovery.service.routes import ROUTES
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -13,11 +13,11 @@ import pytest
 import urllib3
 
 from recovery.messages.codec import encode_message
-from recovery.service import authority
-from recovery.service.permission import Touches
+from recovery.service.http import authority
+from recovery.service.http.permission import Touches
+from recovery.service.http.route import RequestKind, Route
+from recovery.service.http.routes import ROUTES
 from recovery.service.roles import TOKEN_ROLES, Role
-from recovery.service.route import RequestKind, Route
-from recovery.service.routes import ROUTES
 from recovery.service.tokens import Tokens, make_token
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.service import Running, Speaker, join_of, make_folder, running

@@ -7,7 +7,7 @@ import pytest
 from aiohttp import ClientSession, web
 from aiohttp.test_utils import RawTestServer
 
-from recovery.service.fast_path import PlainAnswers, takes_plain
+from recovery.service.http.fast_path import PlainAnswers, takes_plain
 
 pytestmark = pytest.mark.process
 

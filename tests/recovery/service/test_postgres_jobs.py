@@ -18,8 +18,8 @@ import urllib3
 from rankmend.errors import ConfigError
 from recovery.api.controller_errors import ControllerError, UnknownJobError
 from recovery.journal.job_records import LauncherStarted
-from recovery.postgres.spread import choose_leaving
-from recovery.service.postgres_jobs import PostgresJobs
+from recovery.journal.postgres.spread import choose_leaving
+from recovery.service.jobs.postgres_jobs import PostgresJobs
 from tests.support.controllers import configure, listen_of
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.postgres import PostgresServer, running_server

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import urllib3
 
-from recovery.readings.reading_file import read_readings
+from recovery.accounting.readings.reading_file import read_readings
 from recovery.service.controller_config import ConsoleSection
 from tests.support.agent_readings import (
     honest,

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankmend.alerting import AlertError, make_get
-from recovery.cluster.incoming_alerts import AlertsError, IncomingAlert, decode_active
+from recovery.controller.cluster.incoming_alerts import AlertsError, IncomingAlert, decode_active
 from recovery.service.controller_config import Alertmanagers
 from recovery.service.reconcile import AlertReader
 from tests.support.eventually import DEADLINE_S, eventually

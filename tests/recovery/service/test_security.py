@@ -27,8 +27,10 @@ from rankmend.errors import ConfigError
 from rankmend.watched_report import LeftJob, PresentJob, ReportTaken, WatchedReport
 from recovery.api.controller_errors import RefusedError, UnreachableError
 from recovery.journal.witnesses import Witness
-from recovery.service import authority, controller_config, template
-from recovery.service.access import (
+from recovery.service import controller_config, template
+from recovery.service.daemon import read
+from recovery.service.http import authority
+from recovery.service.http.access import (
     SUBJECT_HEADER,
     Doorman,
     Rate,
@@ -37,7 +39,6 @@ from recovery.service.access import (
     peer_headers,
     read_peer,
 )
-from recovery.service.daemon import read
 from recovery.service.roles import DeniedError, Role, Subject, TooManyError
 from recovery.service.tokens import (
     TokenRefusedError,

@@ -6,14 +6,14 @@ import pytest
 
 from rankmend.errors import JournalError
 from rankmend.watched_report import PresentJob, WatchedReport
-from recovery.service.shared_words import SharedWords
-from recovery.watched.present_jobs import (
+from recovery.controller.watched.present_jobs import (
     PRESENT_KEPT_S,
     AgentWordsFile,
     PresentJobs,
     SavedWord,
     encode_words,
 )
+from recovery.service.shared_words import SharedWords
 from tests.support.simulation import SimClock
 
 JOB = "0c1d6a52-0000-4000-8000-000000000001"

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from rankmend.errors import ConfigError, JournalError, RankmendError
-from recovery.cluster.cluster_ledger import ClusterLedger
-from recovery.cluster.cluster_limits import ClusterPolicy
+from recovery.controller.cluster.cluster_ledger import ClusterLedger
+from recovery.controller.cluster.cluster_limits import ClusterPolicy
 from recovery.journal.cluster_records import Paused
 from recovery.journal.ledger import Ledger
-from recovery.service.short_jobs import ShortJobs
-from recovery.slurm.requests import SchedulerRequest
-from tests.recovery.slurm.fakes import LEDGER, SLURM
+from recovery.schedulers.slurm.requests import SchedulerRequest
+from recovery.service.jobs.short_jobs import ShortJobs
+from tests.recovery.schedulers.slurm.fakes import LEDGER, SLURM
 
 
 @dataclass

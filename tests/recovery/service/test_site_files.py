@@ -10,11 +10,11 @@ from click.testing import CliRunner
 
 from detectors.parts.power_feeds import PowerReading
 from rankmend.cli import cli
-from recovery.cluster.incoming_alerts import IncomingAlert
-from recovery.people.alerts import Links
-from recovery.people.site_troubles import SiteFile
+from recovery.controller.cluster.incoming_alerts import IncomingAlert
 from recovery.service.controller_config import Config
 from recovery.service.pager import SiteReadings, look
+from recovery.service.paging.alerts import Links
+from recovery.service.paging.site_troubles import SiteFile
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.service import make_folder, running
 

@@ -16,11 +16,11 @@ from detectors.parts.cooling import CoolingReading, judge_cooling
 from detectors.parts.fleet_parts import NO_PARTS
 from detectors.parts.power_feeds import PowerReading, judge_power
 from detectors.parts.site_units import POWER_FEED, STALE_S, UnitVerdict
-from recovery.people.site_troubles import SiteFile
 from recovery.service.controller_config import Config
-from recovery.service.measures import Measures
+from recovery.service.metrics.measures import Measures
+from recovery.service.metrics.site_gauges import SHOWN_MAX, VERDICT_S_MAX
 from recovery.service.pager import SiteReadings, SiteView
-from recovery.service.site_gauges import SHOWN_MAX, VERDICT_S_MAX
+from recovery.service.paging.site_troubles import SiteFile
 from tests.support.eventually import eventually
 from tests.support.service import Running, make_folder, running
 

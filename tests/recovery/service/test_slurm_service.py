@@ -11,10 +11,10 @@ from click.testing import CliRunner
 from prometheus_client import generate_latest
 
 from rankmend.cli import cli
+from recovery.schedulers.slurm.limits import SlurmLimits
+from recovery.schedulers.slurm.requests import SchedulerAction, SchedulerRequest
 from recovery.service.roles import Role
 from recovery.service.tokens import add_token, make_token
-from recovery.slurm.limits import SlurmLimits
-from recovery.slurm.requests import SchedulerAction, SchedulerRequest
 from tests.support.eventually import eventually
 from tests.support.service import make_folder, running
 

@@ -7,7 +7,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from recovery.service.fast_path import make_straight
+from recovery.service.http.fast_path import make_straight
 
 JOB = "0c1d6a52-0000-4000-8000-000000000003"
 

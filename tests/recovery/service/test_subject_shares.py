@@ -14,8 +14,8 @@ import urllib3
 
 from recovery.messages.codec import encode_message
 from recovery.service.controller_config import Config, JobsSection, Limits
-from recovery.service.handlers.launchers import JOINS_MAX
-from recovery.service.retained import DAY_S, JournalBytes, Retained, Room
+from recovery.service.http.handlers.launchers import JOINS_MAX
+from recovery.service.jobs.retained import DAY_S, JournalBytes, Retained, Room
 from recovery.service.roles import Role
 from recovery.service.tokens import add_token, make_token
 from tests.support.eventually import DEADLINE_S

@@ -20,7 +20,7 @@ import sys, threading, time
 from pathlib import Path
 from rankmend.cli import main
 from recovery.service import backend
-from recovery.service.worker import Worker
+from recovery.service.jobs.worker import Worker
 
 assert backend.ALIVE_S_MAX > 1.0
 backend.ALIVE_S_MAX = 1.0  # the unit's watchdog is shortened as much

@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import pytest
 
-from recovery.service.served_job import Job
+from recovery.service.jobs.served_job import Job
 
 
 def job_after_a_tick(took_s: float, *, is_touched: bool) -> Job:

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from recovery.goodput.held_sums import Counted, HeldSums
-from recovery.goodput.time_window import catch_up
-from recovery.goodput.timeline import TimePart
+from recovery.accounting.goodput.held_sums import Counted, HeldSums
+from recovery.accounting.goodput.time_window import catch_up
+from recovery.accounting.goodput.timeline import TimePart
 from recovery.journal.attempt_records import HiddenSeen, Milestone, StepsSeen, WorkSeen
 from recovery.journal.job_records import JobOpened, LauncherStarted
 from recovery.journal.store import Journal, open_readonly
 from recovery.journal.stored_journal import JournalFile
-from recovery.service.time_accounts import PastSizes, TimeAccounts
+from recovery.service.metrics.time_accounts import PastSizes, TimeAccounts
 from tests.support.eventually import eventually
 from tests.support.goodput_jobs import BEGIN, END, FAILED, entries_of, time_of
 from tests.support.service import make_folder, running, two_speakers

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from detectors.formats.slurm_topology import parse_parts
+from detectors.formats.site.slurm_topology import parse_parts
 from detectors.network_topology import (
     LayoutNic,
     NodeBlock,
@@ -19,14 +19,14 @@ from detectors.network_topology import (
     encode_topology,
     merge,
 )
-from rankmend.cli.plane_lines import say_plane
+from rankmend.cli.screens.plane_lines import say_plane
 from rankmend.errors import ConfigError
-from recovery.cluster.incoming_alerts import IncomingAlert
-from recovery.job.rank_picture import RankPicture, RankState
+from recovery.console.views.job_view import view_ranks
+from recovery.controller.cluster.incoming_alerts import IncomingAlert
+from recovery.controller.job.watch.rank_picture import RankPicture, RankState
 from recovery.service.controller_config import Config, Discovery
-from recovery.service.served_job import Job
-from recovery.service.views import view_nodes, view_planes
-from recovery.views.job_view import view_ranks
+from recovery.service.jobs.served_job import Job
+from recovery.service.jobs.views import view_nodes, view_planes
 from tests.support.cluster_desk import make_desk
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.service import Running, Speaker, join_of, make_folder, running

@@ -10,22 +10,22 @@ import pytest
 
 import recovery.journal.watched_journal as segments
 from detectors.hang.live import HungLimits
+from recovery.accounting.goodput.anatomy import anatomy_of, divide_steps
+from recovery.accounting.goodput.figures import figures_of
+from recovery.accounting.goodput.job_time import JobTime, StepsTime, WorkTime
+from recovery.accounting.goodput.throughput import throughput_of
+from recovery.accounting.goodput.timeline import TimePart
+from recovery.accounting.goodput.told_work import condense_steps, condense_work
+from recovery.accounting.goodput.watched_time import WatchedBook
 from recovery.api import wire
-from recovery.goodput.anatomy import anatomy_of, divide_steps
-from recovery.goodput.figures import figures_of
-from recovery.goodput.job_time import JobTime, StepsTime, WorkTime
-from recovery.goodput.throughput import throughput_of
-from recovery.goodput.timeline import TimePart
-from recovery.goodput.told_work import condense_steps, condense_work
-from recovery.goodput.watched_time import WatchedBook
+from recovery.console.views.watched_time_view import time_of_view, view_time
+from recovery.controller.watched.verdict import WatchedState
+from recovery.controller.watched.watched_jobs import ENDED_KEPT_S, SILENT_KEPT_S, WatchedJobs
 from recovery.journal.watched_journal import read_watched
-from recovery.report.time_report import plain_job, report_of
-from recovery.service.measures import Measures
-from recovery.service.time_accounts import TimeAccounts
-from recovery.service.watched_accounts import WatchedAccounts
-from recovery.views.watched_time_view import time_of_view, view_time
-from recovery.watched.verdict import WatchedState
-from recovery.watched.watched_jobs import ENDED_KEPT_S, SILENT_KEPT_S, WatchedJobs
+from recovery.local.report.time_report import plain_job, report_of
+from recovery.service.metrics.measures import Measures
+from recovery.service.metrics.time_accounts import TimeAccounts
+from recovery.service.metrics.watched_accounts import WatchedAccounts
 from tests.support.watched_cluster import JOB, Cluster
 
 pytestmark = pytest.mark.process

@@ -12,23 +12,23 @@ import pytest
 
 from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError, JobHeldError, JournalError
-from recovery.cluster.cluster import ClusterController
-from recovery.cluster.cluster_limits import ClusterPolicy
+from recovery.controller.cluster.cluster import ClusterController
+from recovery.controller.cluster.cluster_limits import ClusterPolicy
 from recovery.journal.job_records import JobEnded, JobOutcome, OutcomeKind
 from recovery.journal.limits import Policy
+from recovery.journal.postgres.database import CommitUnknownError, LeaseLostError
 from recovery.journal.store import Journal
-from recovery.postgres.database import CommitUnknownError, LeaseLostError
-from recovery.service import stored_jobs, worker_inbox
-from recovery.service.job_registry import JobRegistry, newcomers_room
-from recovery.service.listening_clock import Hearing
-from recovery.service.measures import Measures
-from recovery.service.newest_orders import NewestOrders
-from recovery.service.request_errors import CallConflictError, EndedError, FullError
+from recovery.service.http.request_errors import CallConflictError, EndedError, FullError
+from recovery.service.jobs import stored_jobs, worker_inbox
+from recovery.service.jobs.job_registry import JobRegistry, newcomers_room
+from recovery.service.jobs.listening_clock import Hearing
+from recovery.service.jobs.newest_orders import NewestOrders
+from recovery.service.jobs.served_job import OVERRIDE_FACTOR_MAX, Core, make_core, policy_of
+from recovery.service.jobs.stored_jobs import StateFolder
+from recovery.service.jobs.worker import Worker
+from recovery.service.metrics.measures import Measures
 from recovery.service.roles import TooManyError
-from recovery.service.served_job import OVERRIDE_FACTOR_MAX, Core, make_core, policy_of
 from recovery.service.server import parts_of_service
-from recovery.service.stored_jobs import StateFolder
-from recovery.service.worker import Worker
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.service import Speaker, join_of
 

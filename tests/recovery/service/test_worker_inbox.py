@@ -6,16 +6,16 @@ from collections.abc import Callable
 import pytest
 
 from recovery.messages.exchange import Report
-from recovery.service.listening_clock import Hearing
-from recovery.service.request_errors import FullError
-from recovery.service.roles import TooManyError
-from recovery.service.worker_inbox import (
+from recovery.service.http.request_errors import FullError
+from recovery.service.jobs.listening_clock import Hearing
+from recovery.service.jobs.worker_inbox import (
     BATCH_MAX,
     PRESENT_S,
     REPORT_BYTES_MAX,
     REPORTS_MAX,
     WorkerInbox,
 )
+from recovery.service.roles import TooManyError
 from tests.support.service import Speaker
 from tests.support.simulation import SimClock
 

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from recovery.inject.acts.storage import write_until_full
+from recovery.lab.inject.acts.storage import write_until_full
 from tests.support.faults.fault import Fault
 
 _FILL_BYTES_MAX = 1 << 30  # a larger file system belongs to this machine, not to a test

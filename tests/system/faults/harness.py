@@ -17,7 +17,7 @@ from recovery.journal.job_records import JobEnded, OutcomeKind
 from recovery.journal.records import Entry
 from recovery.launcher.guardian.packets import STANDBY_ATTEMPT
 from recovery.launcher.processes.process_tree import find_marked, read_state
-from recovery.report.overview import read_entries, view_ranks
+from recovery.local.report.overview import read_entries, view_ranks
 from tests.support import forked_cli
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.faults.console import Console

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from recovery.journal.job_folder import list_folders
+from recovery.journal.folder.job_folder import list_folders
 from recovery.launcher.guardian.packets import STANDBY_ATTEMPT
 from recovery.launcher.processes.process_tree import descendants, pids, read_mark, read_processes
-from recovery.report.overview import read_entries
+from recovery.local.report.overview import read_entries
 from tests.support import forked_cli
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.faults.clock import FakeClock

@@ -309,7 +309,7 @@ def read_job_id(path: Path) -> str | None:
 
 
 def read_pids(runtime: Path, count: int) -> dict[int, int] | None:
-    from recovery.report.overview import view_ranks
+    from recovery.local.report.overview import view_ranks
 
     ranks = {rank.rank: rank.pid for rank in view_ranks(runtime, lambda: 1e12) if rank.step}
     return ranks if len(ranks) == count else None

@@ -9,7 +9,7 @@ import pytest
 
 from recovery.journal.attempt_records import AttemptVerified
 from recovery.launcher.processes.process_tree import read_state
-from recovery.report.overview import view_ranks
+from recovery.local.report.overview import view_ranks
 from tests.support.eventually import eventually
 from tests.support.faults.console import Console, Pipe, Terminal
 from tests.system.faults.harness import Job, kill

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from recovery.journal.attempt_records import AttemptStarted
-from recovery.postgres.postgres_journal import read_entries
+from recovery.journal.postgres.postgres_journal import read_entries
 from tests.support.eventually import eventually
 from tests.support.faults import process
 from tests.support.postgres import PostgresServer, connected, running_server

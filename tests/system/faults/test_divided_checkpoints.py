@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from recovery.journal.attempt_records import AttemptStarted
-from recovery.journal.job_folder import list_folders
+from recovery.journal.folder.job_folder import list_folders
 from recovery.journal.node_records import FinderChosen
 from recovery.journal.records import Record
-from recovery.report.overview import read_entries
+from recovery.local.report.overview import read_entries
 from tests.support.eventually import eventually
 from tests.support.free_port import free_port
 from tests.system.faults.harness import JOBS

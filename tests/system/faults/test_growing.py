@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from recovery.journal.attempt_records import AttemptStarted
-from recovery.journal.job_folder import list_folders
-from recovery.report.overview import read_entries
+from recovery.journal.folder.job_folder import list_folders
+from recovery.local.report.overview import read_entries
 from tests.support.eventually import eventually
 from tests.system.faults.nodes import LET_GO, POLICY, Nodes
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from recovery.journal.attempt_records import Adopted, AttemptStarted
+from recovery.journal.folder.job_folder import list_folders
 from recovery.journal.incident_records import PlanWaits
-from recovery.journal.job_folder import list_folders
 from tests.support.eventually import eventually
 from tests.support.faults import process, storage
 from tests.system.faults.nodes import Nodes, Service, newest

@@ -10,10 +10,10 @@ import pytest
 
 from recovery.journal.attempt_records import AttemptEnded, AttemptStarted, Proof
 from recovery.journal.cluster_records import PowerOffAsked
-from recovery.journal.job_folder import list_folders
+from recovery.journal.folder.job_folder import list_folders
 from recovery.journal.job_records import JobEnded
 from recovery.journal.node_records import LaunchersEnded, NodesOff
-from recovery.report.overview import read_entries
+from recovery.local.report.overview import read_entries
 from tests.support import forked_cli
 from tests.support.eventually import eventually
 from tests.support.faults.clock import WHY_NOT as WHY_NOT_CLOCK

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from recovery.journal.job_records import ClaimProof, ClaimTaken
+from recovery.launcher.ownership.claim_folder import ClaimFolder
 from recovery.launcher.processes.process_tree import find_marked
-from recovery.ownership.claim_folder import ClaimFolder
 from tests.support.eventually import eventually
 from tests.system.faults.harness import JOBS, Job, kill_with_guardian
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from recovery.journal.observation_records import SlowEnded, SlowExplained, SlowFound
-from recovery.report.overview import slow_ranks, view_job
+from recovery.local.report.overview import slow_ranks, view_job
 from tests.support.agent import AgentProcess, running_agent
 from tests.support.eventually import eventually, fault_lasts
 from tests.support.faults.processor import prefer, taken_core

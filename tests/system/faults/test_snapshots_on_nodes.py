@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from recovery.journal.attempt_records import AttemptStarted, FetchedPart
+from recovery.journal.folder.job_folder import list_folders
 from recovery.journal.incident_records import IncidentOpened
-from recovery.journal.job_folder import list_folders
 from recovery.journal.observation_records import ReplicasDiffer, ReplicasKnown
-from recovery.report.overview import read_entries
+from recovery.local.report.overview import read_entries
 from tests.support import forked_cli
 from tests.support.eventually import eventually
 from tests.system.faults.nodes import Nodes

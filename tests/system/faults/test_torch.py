@@ -8,7 +8,7 @@ import pytest
 
 from detectors.finding import Kind
 from recovery.journal.attempt_records import AttemptVerified
-from recovery.report.overview import view_ranks
+from recovery.local.report.overview import view_ranks
 from tests.support.eventually import eventually
 from tests.support.faults.process import keep_stopped
 from tests.system.faults.harness import EXAMPLES, Job, kill

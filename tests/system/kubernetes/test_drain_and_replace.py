@@ -18,7 +18,7 @@ import pytest
 from recovery.api import wire
 from recovery.api.controller_errors import ControllerError
 from recovery.api.operator_client import OperatorClient
-from tests.recovery.kubernetes.conftest import EVICTS, shipped_rules
+from tests.recovery.schedulers.kubernetes.conftest import EVICTS, shipped_rules
 from tests.support.eventually import DEADLINE_S, eventually, fault_lasts
 from tests.support.free_port import free_port
 from tests.support.kubernetes import Cluster

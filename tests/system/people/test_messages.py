@@ -15,13 +15,13 @@ import pytest
 from detectors.finding import Severity
 from rankmend.alerting import AlertmanagerTarget, make_post, target_url
 from rankmend.clock import SystemClock
-from recovery.cluster.cluster_ledger import ClusterLedger, fold_entry
-from recovery.cluster.cluster_limits import PeopleRules
+from recovery.controller.cluster.cluster_ledger import ClusterLedger, fold_entry
+from recovery.controller.cluster.cluster_limits import PeopleRules
 from recovery.journal.cluster_records import CauseTold
 from recovery.journal.records import Entry
-from recovery.people.alerts import Links, alerts_of, ended_alerts_of, marks_of
-from recovery.people.causes import follow
-from recovery.people.trouble import ESCALATED, FINDING, PresentTrouble, Stage
+from recovery.service.paging.alerts import Links, alerts_of, ended_alerts_of, marks_of
+from recovery.service.paging.causes import follow
+from recovery.service.paging.trouble import ESCALATED, FINDING, PresentTrouble, Stage
 from tests.support.alertmanager import Alerting, alerting
 from tests.support.eventually import eventually
 

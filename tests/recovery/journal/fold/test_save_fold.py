@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from detectors.finding import Blame, Symptom, SymptomKind
+from recovery.console.views.checkpoint_view import view_checkpoint
 from recovery.journal.attempt_records import (
     AttemptStarted,
     Cause,
@@ -20,7 +21,6 @@ from recovery.journal.incident_machine import Outcome
 from recovery.journal.job_records import JobOpened, LauncherStarted
 from recovery.journal.ledger import HALF_LIFE_S, Ledger, Restored, SaveHistory
 from recovery.journal.records import Entry, Record
-from recovery.views.checkpoint_view import view_checkpoint
 from tests.support.goodput_jobs import FAILURE, OPENED, PLAN, VERIFIED, event, started
 
 LAUNCHED = LauncherStarted(("n1",), 4, 1, "0")

@@ -1,0 +1,218 @@
+"""Throughput, MFU and linearity of jobs, from the work that their ranks told. Pure.
+
+Useful compute = peak x devices x MFU x linearity x availability. MFU: FLOPs of the model per second of training
+by the dense peak of the accelerators for the data type (PaLM, arXiv 2204.02311, appendix B). What nobody
+told is None, never zero; docs/reference/goodput.md.
+
+Linearity: work per device and second, against that on the smallest number of devices.
+
+Jobs of one name are compared, and of their work only what was done on the same accelerators, with FLOPs of the same data
+type, and counted in the same unit. What else differs between two jobs of one name nobody tells: docs/reference/goodput.md.
+
+How fast a job is now, by the newest work that its ranks told.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from recovery.accounting.goodput.job_time import JobTime, WorkTime
+from recovery.accounting.goodput.peaks import peak_flops_per_s
+from recovery.accounting.goodput.timeline import TRAINING, TimePart
+
+_UNITS = ("tokens", "samples", "flops")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What must be equal of two sizes that are compared."""
+
+    device: str  # empty: not known, or several
+    data_type: str
+    unit: str  # tokens, samples or flops: the first that is told
+
+
+@dataclass(frozen=True, slots=True)
+class SizeWork:
+    """The work that was done on one number of devices."""
+
+    amount: float  # of the unit
+    device_s: float
+
+    @property
+    def per_device_s(self) -> float:
+        return self.amount / self.device_s
+
+
+Sizes: TypeAlias = Mapping[tuple[Setting, int], SizeWork]  # by setting and number of devices
+
+
+def size_of(work: WorkTime) -> tuple[Setting, int] | None:
+    """Return the setting and the number of devices of work; None where it tells no amount."""
+    unit = next((name for name in _UNITS if getattr(work, name) > 0), "")
+    if not unit or work.device_s <= 0:
+        return None
+    return Setting(work.device, work.data_type, unit), work.ranks
+
+
+def sizes_of(work: Iterable[WorkTime]) -> Sizes:
+    """Return the work of each setting and number of devices."""
+    found: dict[tuple[Setting, int], SizeWork] = {}
+    for one in work:
+        if (key := size_of(one)) is not None:
+            told = SizeWork(getattr(one, key[0].unit), one.device_s)
+            found[key] = _plus(found.get(key), told)
+    return found
+
+
+def add_sizes(groups: Iterable[Sizes]) -> Sizes:
+    """Return the work of several jobs together."""
+    found: dict[tuple[Setting, int], SizeWork] = {}
+    for sizes in groups:
+        for key, told in sizes.items():
+            found[key] = _plus(found.get(key), told)
+    return found
+
+
+def linearity_of(now: tuple[Setting, int], own: Sizes, all_sizes: Sizes) -> float | None:
+    """Return a job's linearity on the size on which it runs now: 1 on the smallest; None where its work is not known.
+
+    ``own``: its work. ``all_sizes``: that of all jobs of its name.
+    """
+    setting, devices = now
+    smallest = min((size for one, size in all_sizes if one == setting), default=devices)
+    mine, base = own.get(now), all_sizes.get((setting, smallest))
+    if smallest == devices:
+        return 1.0
+    if mine is None or base is None or base.per_device_s <= 0:
+        return None
+    return mine.per_device_s / base.per_device_s
+
+
+def _plus(before: SizeWork | None, told: SizeWork) -> SizeWork:
+    if before is None:
+        return told
+    return SizeWork(before.amount + told.amount, before.device_s + told.device_s)
+
+
+@dataclass(frozen=True, slots=True)
+class SizeRate:
+    """How fast a job was on one number of devices."""
+
+    devices: int
+    per_device_s: float  # of the unit, for each device and second
+    linearity_ratio: float  # to the smallest size; 1.0 for that
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """Rates are those while ranks trained, for the job as a whole."""
+
+    flops_per_s: float | None = None
+    tokens_per_s: float | None = None
+    samples_per_s: float | None = None
+    mfu_ratio: float | None = None  # 0 to 1
+    device: str = ""  # the accelerators that the peak is of; empty: not known, or several
+    data_type: str = ""
+    unit: str = ""  # of `sizes`: tokens, samples or flops; empty: nothing was told
+    sizes: tuple[SizeRate, ...] = field(default=())  # the smallest first
+
+
+def throughput_of(jobs: Sequence[JobTime]) -> Throughput | None:
+    """Return how fast jobs of one name were; None where they told no work."""
+    work = [one for job in jobs for one in job.work if one.device_s > 0]
+    if not work:
+        return None
+    took_s = sum(one.end_s - one.begin_s for one in work)
+    amounts = {
+        "tokens": sum(one.tokens for one in work),
+        "samples": sum(one.samples for one in work),
+        "flops": sum(one.flops for one in work),
+    }
+    unit = next((name for name, amount in amounts.items() if amount > 0), "")
+    devices, types = ({one.device for one in work}, {one.data_type for one in work})
+    return Throughput(
+        flops_per_s=_rate(amounts["flops"], took_s),
+        tokens_per_s=_rate(amounts["tokens"], took_s),
+        samples_per_s=_rate(amounts["samples"], took_s),
+        mfu_ratio=_mfu(work),
+        device=devices.pop() if len(devices) == 1 else "",
+        data_type=types.pop() if len(types) == 1 else "",
+        unit=unit,
+        sizes=_sizes(work, unit) if unit else (),
+    )
+
+
+def throughput_by_name(jobs: Iterable[JobTime]) -> Mapping[str, Throughput]:
+    """Return the throughput of all jobs of a name together: linearity compares their sizes."""
+    named: dict[str, list[JobTime]] = {}
+    for job in jobs:
+        named.setdefault(job.name, []).append(job)
+    found = {name: throughput_of(group) for name, group in named.items()}
+    return {name: one for name, one in found.items() if one is not None}
+
+
+def _mfu(work: Sequence[WorkTime]) -> float | None:
+    """Return the MFU; None where FLOPs were not told, or the peak of an accelerator is not known."""
+    able = 0.0
+    for one in work:
+        peak = peak_flops_per_s(one.device, one.data_type)
+        if peak is None:
+            return None
+        able += one.device_s * peak
+    flops = sum(one.flops for one in work)
+    return flops / able if flops > 0 and able > 0 else None
+
+
+def _sizes(work: Sequence[WorkTime], unit: str) -> tuple[SizeRate, ...]:
+    """Return the sizes of the setting, of those with this unit, in which most was trained."""
+    found = sizes_of(work)
+    trained: dict[Setting, float] = {}
+    for (setting, _size), told in found.items():
+        if setting.unit == unit:
+            trained[setting] = trained.get(setting, 0.0) + told.device_s
+    most = max(trained, key=lambda setting: trained[setting], default=None)
+    rates = sorted(
+        (size, told.per_device_s) for (setting, size), told in found.items() if setting == most
+    )
+    return tuple(SizeRate(size, rate, rate / rates[0][1]) for size, rate in rates)
+
+
+def _rate(amount: float, took_s: float) -> float | None:
+    return amount / took_s if amount > 0 and took_s > 0 else None
+
+
+_RUNS = frozenset({*TRAINING, TimePart.CHECKPOINT})
+
+
+@dataclass(frozen=True, slots=True)
+class JobRates:
+    """Rates of the whole job; None: its ranks do not tell that, or it does not train now."""
+
+    flops_per_s: float | None = None
+    tokens_per_s: float | None = None
+    samples_per_s: float | None = None
+    mfu_ratio: float | None = None
+
+
+def rates_of(job: JobTime) -> JobRates:
+    """Return the rates since the record of work before the newest."""
+    if not (job.work and job.spans) or job.spans[-1].part not in _RUNS:
+        return JobRates()
+    newest = job.work[-1]
+    if not _is_of_now(job, newest):
+        return JobRates()
+    now: Throughput | None = throughput_of(
+        [JobTime(job.job_id, job.name, job.began_unix_s, (), (), (), (), (newest,))]
+    )
+    if now is None:
+        return JobRates()
+    return JobRates(now.flops_per_s, now.tokens_per_s, now.samples_per_s, now.mfu_ratio)
+
+
+def _is_of_now(job: JobTime, newest: WorkTime) -> bool:
+    """Return whether these ranks have done that work, and not those before them."""
+    if not job.is_watched:
+        return bool(job.attempts) and newest.begin_s >= job.attempts[-1].ordered_s
+    stood = (span.end_s for span in job.spans if span.part not in _RUNS)
+    return newest.end_s > max(stood, default=0.0)

@@ -1,0 +1,150 @@
+"""Durations, shares and moments in words, for the terminal and the page. Pure."""
+
+import math
+from collections.abc import Iterable
+from datetime import datetime, timezone
+from typing import Final
+
+from detectors.wording import counted
+from recovery.accounting.goodput.anatomy import HiddenTime, StepAnatomy
+from recovery.accounting.goodput.job_time import JobTime
+from recovery.accounting.goodput.throughput import Throughput
+from recovery.journal.attempt_records import HiddenGap, HiddenSource
+
+
+def figure(value: float | None, digits: int = 3) -> str:
+    """Return a number with so many significant digits and with thousands, never as 5e+05; a dash for None."""
+    if value is None:
+        return "-"
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    decimals = min(12, digits - 1 - math.floor(math.log10(abs(value))))
+    text = f"{round(value, decimals):,.{max(0, decimals)}f}"
+    return text.rstrip("0").rstrip(".") if decimals > 0 else text
+
+
+def in_words(seconds: float | None) -> str:
+    """Return a duration with three significant figures; a dash for None."""
+    if seconds is None:
+        return "-"
+    for unit_s, unit in ((86400.0, "d"), (3600.0, "h"), (60.0, "min")):
+        if seconds >= 2 * unit_s:
+            return f"{figure(seconds / unit_s)} {unit}"
+    return f"{figure(seconds)} s"
+
+
+def share(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{100 * ratio:.2f} %"
+
+
+def gpu_hours(device_s: float | None) -> str:
+    if device_s is None or device_s < 3600 * 1000:
+        return figure(None if device_s is None else device_s / 3600)
+    return f"{device_s / 3600:,.0f}"
+
+
+def hours_name(jobs: Iterable[JobTime]) -> str:
+    """Return the unit of device time: GPU-hours where nodes of every job report a GPU, else what is counted, ranks' hours."""
+    seen = list(jobs)
+    has_gpus = all(any(kinds.gpu for kinds in job.kinds.values()) for job in seen)
+    return "GPU-hours" if seen and has_gpus else "rank-hours"
+
+
+def moment(unix_s: float) -> str:
+    """Return a time in UTC: whoever reads the page may be anywhere."""
+    try:
+        at = datetime.fromtimestamp(unix_s, tz=timezone.utc)
+    except (OverflowError, OSError, ValueError):
+        return f"{unix_s:g} s since 1970"
+    return at.strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def rate(per_s: float | None, unit: str) -> str:
+    """Return a rate: FLOP with a prefix, others with thousands; a dash for None."""
+    if per_s is None:
+        return "-"
+    if unit != "FLOP":
+        return f"{per_s:,.0f} {unit}/s" if per_s >= 100 else f"{per_s:.3g} {unit}/s"
+    for factor, prefix in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G")):
+        if per_s >= factor:
+            return f"{per_s / factor:.3g} {prefix}FLOP/s"
+    return f"{per_s:.3g} FLOP/s"
+
+
+def anatomy_line(one: StepAnatomy) -> str:
+    """Return the mean step and its parts in one line."""
+    parts = [
+        f"{name} {in_words(seconds)} ({share(seconds / one.step_s)})"
+        for name, seconds in one.parts.items()
+    ]
+    waited = "" if one.waited_s is None else f"; {in_words(one.waited_s)} waiting for other ranks"
+    return f"a step takes {in_words(one.step_s)}: {', '.join(parts)}{waited}"
+
+
+_SOURCES: Final = {
+    HiddenSource.COLLECTIVES.value: "asynchronous collectives",
+    HiddenSource.DDP.value: "DistributedDataParallel's own statistics",
+    HiddenSource.SCRIPT.value: "the script's background sections",
+    HiddenSource.LOADER.value: "a data loader without workers",
+}
+_GAPS: Final = {
+    HiddenGap.UNTIMED.value: "nobody sees the end of some collectives",
+    HiddenGap.UNSAMPLED.value: "DistributedDataParallel has not sampled an iteration yet",
+    HiddenGap.WORKERS.value: "nothing reports how long the data loader's workers read",
+}
+
+
+def anatomy_lines(one: StepAnatomy) -> list[str]:
+    """Return the mean step in a line, and what of it was hidden in one for each kind that is told."""
+    kinds = (("communication", one.hidden_communication), ("I/O", one.hidden_io))
+    hidden = [_hidden_line(kind, told) for kind, told in kinds if told is not None]
+    return [anatomy_line(one), *hidden]
+
+
+def _hidden_line(kind: str, one: HiddenTime) -> str:
+    by = ", ".join(_SOURCES.get(name, name.replace("_", " ")) for name in one.sources)
+    why = "; ".join(_GAPS.get(name, name.replace("_", " ")) for name in one.gaps)
+    if one.least_s is None:
+        return f"hidden {kind}: not known: {why}"
+    if one.most_s is None:
+        return f"hidden {kind}: at least {_with_share(one.least_s, one.least_ratio)} of it, by {by}; {why}"
+    if one.most_s == 0:
+        return f"hidden {kind}: nothing, by {by}"
+    if share(one.least_ratio) == share(one.most_ratio):
+        shown = _with_share(one.most_s, one.most_ratio)
+    elif one.least_s == 0:
+        shown = f"at most {_with_share(one.most_s, one.most_ratio)}"
+    else:
+        least = _with_share(one.least_s, one.least_ratio)
+        shown = f"{least} to {_with_share(one.most_s, one.most_ratio)}"
+    return f"hidden {kind}: {shown} of it, by {by}"
+
+
+def _with_share(seconds: float, ratio: float | None) -> str:
+    return f"{in_words(seconds)} ({share(ratio)})"
+
+
+def throughput_lines(one: Throughput) -> list[str]:
+    """Return throughput, MFU and linearity in lines; what is not known is left out."""
+    rates = [
+        rate(value, unit)
+        for value, unit in (
+            (one.tokens_per_s, "tokens"),
+            (one.samples_per_s, "samples"),
+            (one.flops_per_s, "FLOP"),
+        )
+        if value is not None
+    ]
+    lines = [", ".join(rates)] if rates else []
+    if one.mfu_ratio is not None:
+        peak = f"of the dense {one.data_type} peak of {one.device}" if one.device else ""
+        lines.append(f"MFU {share(one.mfu_ratio)} {peak}".rstrip())
+    elif one.flops_per_s is not None:
+        what = f"{one.device or 'the accelerators'}, {one.data_type or 'several types'}"
+        lines.append(f"no MFU: the peak of {what} is not known")
+    if len(one.sizes) > 1:
+        shown = [
+            f"{counted(size.devices, 'GPU')} {share(size.linearity_ratio)}" for size in one.sizes
+        ]
+        lines.append(f"linearity by {one.unit} per GPU: {', '.join(shown)}")
+    return lines

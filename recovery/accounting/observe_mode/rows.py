@@ -1,0 +1,103 @@
+"""The report of what rankmend would have done, as values for JSON, CSV, the terminal and the page. Pure."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
+from typing import Any, Final
+
+from rankmend.printable import printable
+from recovery.accounting.goodput.time_words import figure, in_words
+from recovery.accounting.observe_mode.verdict import HindsightVerdict, JudgedDecision
+
+CSV_HEAD: Final = (
+    "at", "job", "job_id", "incident_id", "source", "action", "nodes", "why_not", "reason", "instead", "verdict",
+    "because", "took_s", "saved_s", "saved_gpu_hours", "basis",
+)  # fmt: skip
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would take it for a formula
+
+
+def plain(judged: Sequence[JudgedDecision]) -> dict[str, Any]:
+    """Return the report for programs."""
+    return {"decisions": [_plain(one) for one in judged], "total": plain_total(judged)}
+
+
+def plain_total(judged: Sequence[JudgedDecision]) -> dict[str, Any]:
+    counts = Counter(one.verdict for one in judged)
+    known = [one.saved_gpu_hours for one in judged if one.saved_gpu_hours is not None]
+    saved = [one.saved_s for one in judged if one.saved_s is not None]
+    return {
+        **{verdict.value: counts[verdict] for verdict in HindsightVerdict},
+        "saved_s": sum(saved) if saved else None,
+        "saved_gpu_hours": sum(known) if known else None,
+        "estimated": len(saved),
+    }
+
+
+def _plain(one: JudgedDecision) -> dict[str, Any]:
+    decision = one.decision
+    return {
+        "at_unix_s": decision.at_unix_s,
+        "source": decision.source,
+        "job": decision.job,
+        "job_id": decision.job_id,
+        "incident_id": decision.incident_id or None,
+        "action": decision.action,
+        "nodes": list(decision.nodes),
+        "why_not": decision.why_not,
+        "reason": decision.reason,
+        "evidence": list(decision.evidence),
+        "instead": one.instead,
+        "verdict": one.verdict.value,
+        "because": one.because,
+        "took_s": one.took_s,
+        "saved_s": one.saved_s,
+        "saved_gpu_hours": one.saved_gpu_hours,
+        "basis": one.basis or None,
+    }
+
+
+def csv_rows(judged: Sequence[JudgedDecision]) -> Iterator[tuple[str, ...]]:
+    """Return a row for each decision, after the row of `CSV_HEAD`."""
+    yield CSV_HEAD
+    for one in judged:
+        decision = one.decision
+        cells = (
+            moment(decision.at_unix_s),
+            decision.job,
+            decision.job_id,
+            decision.incident_id,
+            decision.source,
+            decision.action,
+            " ".join(decision.nodes),
+            decision.why_not,
+            decision.reason,
+            one.instead,
+            one.verdict.value,
+            one.because,
+            _number(one.took_s),
+            _number(one.saved_s),
+            _number(one.saved_gpu_hours),
+            one.basis,
+        )
+        yield tuple(_cell(text) for text in cells)
+
+
+def say_saved(one: JudgedDecision) -> str:
+    """Return what a right decision would have saved, with the basis of the estimate."""
+    if one.saved_s is None:
+        return "-"
+    hours = "" if one.saved_gpu_hours is None else f", {figure(one.saved_gpu_hours)} GPU-hours"
+    return f"{in_words(one.saved_s)}{hours} ({one.basis})"
+
+
+def moment(unix_s: float) -> str:
+    return datetime.fromtimestamp(unix_s, timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.6g}"
+
+
+def _cell(text: str) -> str:
+    text = printable(text.replace("\n", " "))
+    return f"'{text}" if text.startswith(_FORMULA) else text

@@ -1,0 +1,55 @@
+"""Which shared parts of the fleet are known to be broken now: by their own alert, or as what explains the nodes that are lost. Pure.
+
+An alert is of a part where its node is the name of a switch, rack, feed or loop of the topology and no node, as an SNMP exporter's rule names the switch.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+from detectors.finding import Severity
+from detectors.parts.fleet_parts import FleetPart, FleetParts
+from detectors.parts.shared_blame import PlacedWorker, explain_shared
+from detectors.parts.site_units import UnitVerdict
+from detectors.wording import counted
+from recovery.controller.cluster.active_alerts import ActiveAlert
+
+# Findings that say that a whole node, or its way to the others, is gone.
+LOSSES: Final = frozenset({"RankmendAgentDown", "RankmendNicPortDown"})
+
+
+def find_broken_parts(
+    parts: FleetParts,
+    known: Collection[str],
+    alerts: Iterable[ActiveAlert],
+    units: Iterable[UnitVerdict] = (),
+) -> Mapping[FleetPart, str]:
+    """Return the broken parts, each with what tells so, as the rest of a sentence. ``known``: all nodes that would have told of a fault."""
+    if not parts.on:
+        return {}
+    firing = [one for one in alerts if one.is_firing and one.node]
+    lost = {one.node for one in firing if one.target.alertname in LOSSES}
+    found = find_blamed(known, lost, parts)
+    by_name: dict[str, list[FleetPart]] = {}
+    for part in parts.nodes_of:
+        by_name.setdefault(part.name, []).append(part)
+    for one in firing:
+        if one.target.severity == Severity.CRITICAL.value and one.node not in parts.on:
+            for part in by_name.get(one.node, ()):
+                found[part] = f"the alert {one.target.alertname} accuses"
+    for unit in units:
+        if unit.is_broken:
+            found[FleetPart(unit.kind.part, unit.unit)] = f"is at fault: {unit.in_words()}"
+    return found
+
+
+def find_blamed(
+    nodes: Collection[str], lost: Collection[str], parts: FleetParts
+) -> dict[FleetPart, str]:
+    """Return the parts that are named as what explains the lost ones of all nodes, each with its reason; one lost node blames none."""
+    if len(lost) < 2:
+        return {}
+    workers = [PlacedWorker(node, node) for node in {*nodes, *lost}]
+    return {
+        one.part: f"is blamed: {len(one.bad)} of {counted(len(one.bad) + one.sound, 'node')} below it are lost"
+        for one in explain_shared(workers, lost, parts).named
+    }

@@ -1,0 +1,142 @@
+"""Which spare takes the place of which lost node: the nearest one, and one below the part that may have broken, or a slow one, the last. Pure.
+
+Near is who shares the NVLink domain, else the leaf switch or Slurm's block, whichever is smaller, else the chassis or rack, else the smallest switch above: ranks that were neighbours stay neighbours, a tensor-parallel group that spans nodes
+stays within NVLink, and no ring crosses one more uplink. Nodes that a job
+leaves together may share what broke. A spare below that part would be the next to fail, so it is taken last: only where the job would stand without it. One below a part that is known to be broken
+does not get here (`recovery.controller.job.spare_choice`), unless the policy wants it. A spare whose network a probe has found slow is taken last, too,
+and after all others one that an alert rules out: its fault is known, and that of a node below a part only may be.
+
+Which spares may take no place, since they hang on a shared part that is known to be broken.
+
+Known is what an alert tells of the part, or what is named as the one explanation of the nodes that the job has lost and that are still gone. A part that
+is only one of several explanations bars nobody: its spares are taken last (`recovery.controller.job.spare_choice`).
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from detectors.parts.fleet_parts import FleetPart, FleetParts, SharedKind
+from detectors.parts.shared_blame import PlacedWorker, explain_shared
+from recovery.controller.cluster.broken_parts import find_blamed
+from recovery.journal.ledger import Ledger
+from recovery.journal.node_records import GONE
+
+# The nearest first.
+_NEAR: Final = {
+    SharedKind.NVLINK_DOMAIN: 0,
+    SharedKind.BLOCK: 1,
+    SharedKind.LEAF: 1,
+    SharedKind.CHASSIS: 2,
+    SharedKind.RACK: 2,
+    SharedKind.SWITCH: 3,
+}
+
+
+class Spares:
+    def __init__(
+        self,
+        spares: Sequence[str],
+        before: Sequence[str],
+        lost: Sequence[str],
+        parts: FleetParts,
+        slow: Collection[str] = (),
+        accused: Collection[str] = (),
+    ) -> None:
+        """``spares``: the first comes first where nothing else decides; ``before``: nodes of the last attempt.
+
+        ``slow`` are taken after the others, and last of all ``accused``.
+        """
+        self._parts = parts
+        avoided = _broken(spares, before, lost, parts) if lost and parts.on else frozenset()
+        last = {one for one in spares if parts.of_node(one) & avoided} if avoided else set()
+        last |= set(slow) & set(spares)
+        last |= set(accused) & set(spares)
+        # Dicts are ordered sets here.
+        self._left = dict.fromkeys(sorted(spares, key=lambda one: (one in accused, one in last)))
+        self._last = last
+        self._below: dict[FleetPart, dict[str, None]] = {}
+        if parts.on:
+            for spare in self._left:
+                if spare not in last:
+                    for part in parts.of_node(spare):
+                        self._below.setdefault(part, {})[spare] = None
+
+    def take(self, lost: str) -> str | None:
+        """Return the spare for the place of a node, which no other place gets; None: there is none."""
+        own = [
+            one for one in self._parts.of_node(lost) if one.kind in _NEAR and self._below.get(one)
+        ]
+        own.sort(
+            key=lambda one: (_NEAR[one.kind], len(self._parts.nodes_of.get(one, ())), one.name)
+        )
+        found = next(iter(self._below[own[0]] if own else self._left), None)
+        if found is not None:
+            self._drop(found)
+        return found
+
+    def take_first(self, count: int) -> list[str]:
+        """Return so many spares for places that nobody had."""
+        found = list(self._left)[:count]
+        for one in found:
+            self._drop(one)
+        return found
+
+    def _drop(self, spare: str) -> None:
+        del self._left[spare]
+        if self._below and spare not in self._last:
+            for part in self._parts.of_node(spare):
+                self._below[part].pop(spare, None)
+
+
+def _broken(
+    spares: Sequence[str], before: Sequence[str], lost: Sequence[str], parts: FleetParts
+) -> frozenset[FleetPart]:
+    """Return the shared parts that explain the lost nodes, also those of which one can't be told from another."""
+    workers = [PlacedWorker(node, node) for node in dict.fromkeys((*before, *spares))]
+    found = explain_shared(workers, lost, parts)
+    return frozenset(one.part for one in (*found.named, *found.tied))
+
+
+NOBODY_BARRED: Final[Mapping[str, str]] = {}
+
+
+def gone_nodes(ledger: Ledger, there: Collection[str]) -> set[str]:
+    """Return the nodes that the job has lost and that are gone still; ``there``: those that can be reached now."""
+    members = ledger.members
+    gone = {node for node, one in members.items() if one.left_cause in GONE}
+    placed = (place.node for place in ledger.placement)
+    lost = ((node, members.get(node)) for node in placed if node not in there)
+    return gone | {node for node, one in lost if one is not None and one.left is None}
+
+
+@dataclass(frozen=True, slots=True)
+class FleetState:
+    """What the nodes share, and the parts that are known to be broken, each with the reason."""
+
+    parts: FleetParts
+    broken: Mapping[FleetPart, str]
+
+
+def bar_spares(
+    spares: Collection[str], before: Collection[str], gone: Collection[str], fleet: FleetState
+) -> Mapping[str, str]:
+    """Return the spares that may take no place, and why.
+
+    ``before``: nodes of the last attempt; ``gone``: those of them, and those that the job has left earlier, that can't be reached or are accused now.
+    """
+    if not spares or not before or not fleet.parts.on:
+        return NOBODY_BARRED
+    blamed = find_blamed({*before, *spares}, gone, fleet.parts)
+    broken = {**blamed, **fleet.broken}
+    if not broken:
+        return NOBODY_BARRED
+    barred = {}
+    for spare in spares:
+        found = sorted(
+            (one for one in fleet.parts.of_node(spare) if one in broken),
+            key=lambda one: (one.kind.value, one.name),
+        )
+        if found:
+            barred[spare] = f"below {found[0]}, which {broken[found[0]]}"
+    return barred

@@ -1,0 +1,156 @@
+"""One thread that writes what all jobs have handed in, each time by one commit.
+
+While that is under way, more is handed in, for the next commit: a job waits for two commits at most, however many jobs there are. Each journal's
+lease is asked for in the transaction that appends to it. Where the statement fails, each job is tried by itself, so that
+none suffers for another.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from rankmend.backoff import Backoff
+from rankmend.clock import Clock
+from rankmend.errors import JournalError
+from recovery.journal.pen import AheadPen
+from recovery.journal.postgres.database import CommitUnknownError, Database, StatementRefusedError
+from recovery.journal.postgres.postgres_journal import APPEND_CALL, PostgresJournal
+from recovery.journal.records import Entry
+
+JOURNALS_MAX: Final = 100  # in one statement: each has 13 values
+ROWS_MAX: Final = 16_384  # likewise
+QUICK_S: Final = 0.02  # a commit that takes no longer is waited for
+RETRY: Final = Backoff(first_s=0.5, cap_s=5.0)
+
+
+class GroupCommit:
+    """`recovery.journal.pen.Committer`."""
+
+    def __init__(
+        self, database: Database, clock: Clock, note_commit: Callable[[float], None]
+    ) -> None:
+        """``note_commit`` receives how long each commit took."""
+        self._database = database
+        self._clock = clock
+        self._note_commit = note_commit
+        self._changed = threading.Condition()
+        self._urgent: dict[AheadPen, None] = {}  # in the order in which they came
+        self._later: dict[AheadPen, None] = {}
+        self._failures = 0  # in a row
+        self._is_closed = False
+        self._thread: threading.Thread | None = None
+        self.quick_s = QUICK_S
+
+    def take(self, pen: AheadPen, /, *, is_urgent: bool) -> None:
+        with self._changed:
+            if is_urgent:
+                self._later.pop(pen, None)
+                self._urgent[pen] = None
+            elif pen not in self._urgent:
+                self._later[pen] = None
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="commit", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Let the thread end; what pens have handed in they have had written before."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._urgent or self._later or self._is_closed)
+                if self._is_closed:
+                    return
+            failed = self.commit_next()
+            self._failures = self._failures + 1 if failed else 0
+            if not failed:
+                continue
+            with self._changed:  # whoever closes or waits for an answer does not wait for the pause
+                self._changed.wait_for(
+                    lambda: self._urgent or self._is_closed, RETRY.wait_s(self._failures)
+                )
+                self._later |= dict.fromkeys(failed)
+
+    def commit_next(self) -> list[AheadPen]:
+        """Write what the next jobs have handed in, those first for which somebody waits; return those to be tried again."""
+        group = self._next()
+        if not group:
+            return []
+        began_s = self._clock.now_s()
+        self._write(group)
+        took_s = self._clock.now_s() - began_s
+        self._note_commit(took_s)
+        self.quick_s = QUICK_S if took_s < QUICK_S else 0.0
+        failed = []
+        for pen, entries in group.items():
+            left = pen.pending()
+            if left and left[0].number <= entries[-1].number:
+                failed.append(pen)
+            elif left:
+                self.take(pen, is_urgent=pen.owes_decision)
+        return failed
+
+    def _next(self) -> dict[AheadPen, tuple[Entry, ...]]:
+        found: dict[AheadPen, tuple[Entry, ...]] = {}
+        rows = 0
+        with self._changed:
+            for pen in [*self._urgent, *self._later]:
+                entries = pen.pending()
+                if found and (len(found) == JOURNALS_MAX or rows + len(entries) > ROWS_MAX):
+                    break
+                self._urgent.pop(pen, None)
+                self._later.pop(pen, None)
+                if entries:
+                    found[pen], rows = entries, rows + len(entries)
+        return found
+
+    def _write(self, group: dict[AheadPen, tuple[Entry, ...]]) -> None:
+        if len(group) == 1:
+            for pen in group:
+                pen.commit()
+            return
+        calls: dict[AheadPen, tuple[object, ...]] = {}
+        for pen, entries in group.items():
+            try:
+                calls[pen] = _journal_of(pen).append_call(entries)
+            except Exception as error:  # noqa: BLE001 - of this job: it raises it
+                pen.note_failed(error)
+        values = [value for call in calls.values() for value in call]
+        doubt: CommitUnknownError | None = None
+        try:
+            self._database.write(f"SELECT {', '.join([APPEND_CALL] * len(calls))}", values)
+        except StatementRefusedError:
+            pass  # for one of them
+        except CommitUnknownError as error:
+            doubt = error
+        except JournalError as error:  # the server is away: it would answer none of them
+            for pen in calls:
+                pen.note_failed(error)
+            return
+        else:
+            for pen in calls:
+                _journal_of(pen).note_appended(group[pen])
+                pen.note_durable(group[pen][-1].number)
+            return
+        for pen in calls:
+            self._write_alone(pen, group[pen], doubt)
+
+    @staticmethod
+    def _write_alone(
+        pen: AheadPen, entries: Sequence[Entry], doubt: CommitUnknownError | None
+    ) -> None:
+        try:
+            _journal_of(pen).append_entries(entries, doubt)
+        except Exception as error:  # noqa: BLE001 - who decides raises it
+            pen.note_failed(error)
+        else:
+            pen.note_durable(entries[-1].number)
+
+
+def _journal_of(pen: AheadPen) -> PostgresJournal:
+    assert isinstance(pen.journal, PostgresJournal), "of this database"
+    return pen.journal

@@ -1,1 +1,0 @@
-"""Kubernetes, as the controller asks it and acts on it: a second manager of nodes beside `recovery.slurm`, whose desk it uses."""

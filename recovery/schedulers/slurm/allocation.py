@@ -1,0 +1,59 @@
+"""A job of ours whose allocation has too few usable nodes: what is asked of Slurm about it. Pure.
+
+The launcher's variables name the Slurm job, so they are its user's word: Slurm has to confirm the owner. Several jobs
+may share one allocation, and a requeue ends all of them: the request names the step and the others.
+"""
+
+from collections.abc import Mapping
+
+from recovery.journal.incident_machine import Phase
+from recovery.journal.incident_records import WaitsFor
+from recovery.journal.ledger import Ledger, OpenIncident
+from recovery.schedulers.slurm.requests import SchedulerAction, SchedulerRequest
+
+_REASON_MAX = 300
+_BATCH = "batch"  # a launcher that the batch script started without srun
+
+
+def waiting_incident(ledger: Ledger) -> OpenIncident | None:
+    """Return the incident whose next attempt waits for a usable node: no rank of the job is left anywhere."""
+    incident = ledger.incident
+    if incident is None or incident.state.phase is not Phase.RESTORING or incident.waits is None:
+        return None
+    is_paused = ledger.paused_by is not None
+    return incident if incident.waits_for is WaitsFor.NODES and not is_paused else None
+
+
+def unusable_nodes(ledger: Ledger, incident: OpenIncident) -> tuple[str, ...]:
+    """Return the nodes that the job has left, and those that it is leaving."""
+    left = {node for node, member in ledger.members.items() if member.left is not None}
+    plan = incident.plan
+    leaving = set(plan.without) if plan is not None else set()
+    return tuple(sorted((left | leaving) - ledger.taken_back))
+
+
+def requeue_request(
+    incident: OpenIncident,
+    ledger: Ledger,
+    attributes: Mapping[str, str],
+    owner: str,
+    shared_by: tuple[str, ...],
+) -> SchedulerRequest | None:
+    """Return the request to requeue the job without its bad nodes; None where it is not a Slurm job."""
+    number = attributes.get("SLURM_JOB_ID", "")
+    if not (number.isascii() and number.isdecimal()):
+        return None
+    incident_id = incident.state.incident_id
+    restart = attributes.get("SLURM_RESTART_COUNT", "0")
+    reason = f"{incident.last_failure.finding.summary}; no usable node is left ({incident_id})"
+    return SchedulerRequest(
+        f"requeue/{incident_id}/{number}/{restart}",
+        SchedulerAction.REQUEUE,
+        unusable_nodes(ledger, incident),
+        number,
+        reason[:_REASON_MAX],
+        owner,
+        tuple(sorted(ledger.members)),
+        attributes.get("SLURM_STEP_ID") or _BATCH,
+        shared_by,
+    )

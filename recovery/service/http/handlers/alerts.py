@@ -1,0 +1,77 @@
+"""Alerts, as Prometheus and agents post them and as Alertmanager's webhook brings them."""
+
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from recovery.api import wire
+from recovery.controller.cluster.alert_shares import Sender, node_sender
+from recovery.controller.cluster.incoming_alerts import IncomingAlert, decode_posted, decode_webhook
+from recovery.service.http.backend import Backend
+from recovery.service.http.call import Call
+
+log = logging.getLogger(__name__)
+
+# Messages of one sender in progress. A message of 8 MiB takes about 150 MiB once decoded.
+MESSAGES_MAX: Final = 4
+NODE_MESSAGES_MAX: Final = 2
+
+
+@dataclass(slots=True)
+class AlertMessage:
+    """The alerts of one request."""
+
+    alerts: tuple[IncomingAlert, ...]
+    left_out: int = 0  # alerts that the sender's own limit kept back
+    body: bytes = b""  # as it came, for other controllers
+
+
+def read_posted(body: bytes, now_unix_s: float) -> AlertMessage:
+    return AlertMessage(decode_posted(body, now_unix_s), body=body)
+
+
+def read_webhook(body: bytes, _now_unix_s: float) -> AlertMessage:
+    return AlertMessage(*decode_webhook(body), body=body)
+
+
+async def post(backend: Backend, call: Call[AlertMessage]) -> wire.Taken:
+    return await _take(backend, call, "alerts")
+
+
+async def webhook(backend: Backend, call: Call[AlertMessage]) -> wire.Taken:
+    left_out = call.given.left_out
+    if left_out:
+        log.warning(
+            "Alertmanager's webhook left out alerts (max_alerts)", extra={"count": left_out}
+        )
+        backend.read_alerts()
+    return await _take(backend, call, "webhook")
+
+
+async def _take(backend: Backend, call: Call[AlertMessage], route: str) -> wire.Taken:
+    """Take alerts in, and pass them to the other controllers of the database: each has jobs of its own.
+
+    Raises PeerSilentError if one of those that live doesn't take them. The sender tries again, and a repeat changes nothing.
+    """
+    subject, rules, message = call.subject, call.rules, call.given
+    sender = (
+        node_sender(subject.name, subject.nodes)
+        if subject.is_node
+        else Sender(subject.name, nodes=subject.nodes)
+    )
+    most = NODE_MESSAGES_MAX if subject.is_node else MESSAGES_MAX
+    count = len(message.alerts)
+    with backend.alert_messages.hold(subject.name, most):
+        try:
+            refused = await backend.ask(
+                lambda: backend.worker.alerts.take(message.alerts, sender, rules)
+            )
+            message.alerts = ()
+            if backend.peers is not None:
+                await backend.peers.pass_on(route, subject, message.body)
+        finally:
+            # The deciding thread may be stuck with the call still queued: free the memory.
+            message.alerts, message.body = (), b""
+    backend.measures.alerts.inc(count - refused)
+    backend.measures.alerts_refused.inc(refused)
+    return wire.Taken(count - refused, refused)

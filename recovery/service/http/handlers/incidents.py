@@ -1,0 +1,73 @@
+"""Incidents: the list with MTTR, the story of each, and taking note of an escalated one."""
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from recovery.api import wire
+from recovery.console.views.incident_view import view_story, with_clock
+from recovery.service.http.backend import Backend
+from recovery.service.http.call import Call
+from recovery.service.http.permission import may_read_job
+from recovery.service.http.request_errors import CallConflictError
+from recovery.service.jobs.known_incidents import JOBS_MAX, JobPlace
+from recovery.service.pager import escalated
+from recovery.service.roles import UnknownError
+
+
+class IncidentsQuery(Struct):
+    job: wire.Uuid | None = None
+    limit: Annotated[int, Meta(ge=1, le=wire.INCIDENTS_MAX)] = 100
+
+
+async def incidents(backend: Backend, call: Call[IncidentsQuery]) -> wire.Incidents:
+    wanted, limit = call.given.job, call.given.limit
+    known = backend.worker.jobs.everywhere
+    places = [
+        JobPlace(job_id, one.name, one.journal)
+        for job_id, one in reversed(list(known.items()))
+        if wanted in (None, job_id) and may_read_job(call.subject, one)
+    ][:JOBS_MAX]
+    found = await backend.disk.read(lambda: backend.incidents.newest(places, limit))
+    return wire.Incidents([with_clock(view, backend.clock.unix_s()) for view in found])
+
+
+async def story(backend: Backend, call: Call[None]) -> wire.Story:
+    wanted = call.parts["incident"]
+    found = await _find_story(backend, call, wanted)
+    if found is None:
+        raise UnknownError(f"no incident or job {wanted}")
+    return found
+
+
+async def acknowledge(backend: Backend, call: Call[wire.Because]) -> wire.Done:
+    incident, reason = call.parts["incident"], call.given.reason
+    worker, who = backend.worker, call.subject.name
+    told = await backend.ask(lambda: escalated(worker))
+    if not any(one.incident_id == incident and one.job_id in call.job_ids for one in told):
+        found = await _find_story(backend, call, incident)
+        if found is None or found.incident_id is None:
+            raise UnknownError(f"no incident {incident}")
+        raise CallConflictError(
+            f"incident {incident} has nothing to acknowledge: it has not ended its job",
+            "incident",
+            incident,
+        )
+    await backend.ask(lambda: worker.desk.acknowledge(incident, who, reason))
+    return wire.Done(f"incident {incident} is acknowledged: its notices stop")
+
+
+async def _find_story(backend: Backend, call: Call[Any], wanted: str) -> wire.Story | None:
+    """Return the story of a job or an incident from its journal on disk, or None."""
+    is_job = wanted in call.known
+    places = [(job_id, call.known[job_id]) for job_id in call.job_ids]
+
+    def act() -> wire.Story | None:
+        for job_id, one in places:
+            entries = one.journal.read()
+            found = view_story(entries, job_id, one.name, None if is_job else wanted)
+            if found is not None:
+                return found
+        return None
+
+    return await backend.disk.read(act)

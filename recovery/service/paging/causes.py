@@ -1,0 +1,345 @@
+"""Which troubles have one cause, and so make one message. Pure.
+
+A trouble joins the open cause that has it, its node or its job; a lost node or link joins a cause of losses that began
+within `TOGETHER_S`, since a switch or a rack takes many at once; the same finding on many nodes is one cause. Otherwise it opens a cause of its own, whose id is the
+incident's, so that a message and its incident have one name. Each change is a record of the cluster's journal: a controller
+that starts anew goes on with the same causes, and closes those that are over.
+
+A cause with incidents is over when they are; findings of its nodes that outlast it, or begin soon after, open no other. What
+senders tell (findings, watched jobs) counts as there until the controller has listened for `RELISTEN_S`.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from detectors.finding import Severity
+from detectors.node.node_alerts import check_of
+from detectors.parts.fleet_parts import NO_PARTS, FleetParts
+from detectors.parts.shared_blame import PlacedWorker, explain_network, explain_shared
+from detectors.parts.symptoms import CAUSES_OF, SharedSymptom, symptom_of
+from recovery.controller.cluster.cluster_limits import PeopleRules
+from recovery.journal.cluster_records import CauseTold
+from recovery.service.paging.trouble import (
+    ESCALATED,
+    FINDING,
+    QUARANTINED,
+    PresentTrouble,
+    Stage,
+    later,
+    worse,
+)
+
+# A switch's nodes fall silent within seconds of each other, and their agents are missed after 1 min. Independent losses of
+# a large cluster are hours apart (Llama 3: one failure in 3.1 h at 16,384 GPUs).
+TOGETHER_S: Final = 120.0
+# An incident opens up to 10 s after its node's findings: they wait so long before they count as a cause of their own.
+FINDING_WAIT_S: Final = 30.0
+LATE_S: Final = 600.0  # after the end: findings that begin until then belong to the cause
+RELISTEN_S: Final = 300.0  # agents and Alertmanager repeat all that is so within minutes
+MEMBERS_MAX: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class SharedBy:
+    """The nodes that would have told of a fault, and what they share."""
+
+    nodes: Collection[str] = ()
+    parts: FleetParts = NO_PARTS
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCause:
+    """A cause with the troubles that there are of it now."""
+
+    told: CauseTold
+    troubles: tuple[PresentTrouble, ...]  # (): it is over, or not heard of yet
+
+
+@dataclass(frozen=True, slots=True)
+class CauseChanges:
+    open: tuple[OpenCause, ...]
+    lately: tuple[CauseTold, ...]  # over for less than LATE_S: they still cover their nodes
+    closed: tuple[CauseTold, ...]
+    records: tuple[CauseTold, ...]  # what to journal
+
+
+def follow(
+    causes: Mapping[str, tuple[float, CauseTold]],
+    troubles: Sequence[PresentTrouble],
+    rules: PeopleRules,
+    now_unix_s: float,
+    *,
+    ends: Mapping[str, str],
+    unmanaged: frozenset[str] = frozenset(),
+    listened_s: float = RELISTEN_S,
+    shared: SharedBy = SharedBy(),
+) -> CauseChanges:
+    """Return the causes as they are now, and what to journal of them.
+
+    ``causes``: the newest record of each with its time, the open and the newest closed ones. ``ends``: in words, how each
+    job stands now. ``unmanaged``: jobs of which nothing is known at the moment. ``listened_s``: since the start. ``shared``: by whose parts several nodes are explained.
+    """
+    closed = [(at_s, one) for at_s, one in causes.values() if one.is_over]
+    past = _Past(closed)
+    places = _Places({key: one for key, (_at_s, one) in causes.items() if not one.is_over})
+    for trouble in sorted(troubles, key=lambda one: (not one.is_incident, one.since_unix_s)):
+        if trouble.kind == QUARANTINED:
+            continue  # a repair that can wait: in the daily record
+        cause_id = places.cause_of(trouble)
+        if cause_id is None:
+            is_early = (
+                trouble.kind == FINDING and now_unix_s - trouble.since_unix_s < FINDING_WAIT_S
+            )
+            if is_early or past.covers(trouble):
+                continue
+            cause_id = places.open(trouble)
+        places.add(cause_id, trouble)
+    members = {key: one.troubles for key, one in places.causes.items()}
+    open_now = {key: one.told() for key, one in places.causes.items()}
+    records, still, over = [], [], []
+    for cause_id, told in open_now.items():
+        at_s, before = causes.get(cause_id, (now_unix_s, None))
+        new = _updated(told, before, members[cause_id], rules, at_s, now_unix_s)
+        new = replace(new, part=_part_of(new, before, members[cause_id], shared))
+        # A cause with incidents is over with them: the node's finding stays until its repair.
+        is_there = any(one.is_incident or not new.incident_ids for one in members[cause_id])
+        has_stood = new.paged_unix_s is None or now_unix_s - new.paged_unix_s >= rules.stands_s
+        if not is_there and has_stood and _is_over(new, unmanaged, listened_s):
+            new = replace(new, is_over=True, end=_end_of(new, ends))
+            over.append(new)
+        else:
+            still.append(OpenCause(new, tuple(members[cause_id])))
+        if before is None or _is_news(before, new):
+            records.append(new)
+    lately = [one for at_s, one in closed if now_unix_s - at_s < LATE_S]
+    return CauseChanges(tuple(still), (*lately, *over), tuple(over), tuple(records))
+
+
+class _Gathered:
+    """A cause while its troubles are put together."""
+
+    def __init__(self, base: CauseTold) -> None:
+        self.base = base
+        self.troubles: list[PresentTrouble] = []
+        self.is_loss, self.has_incident = base.is_loss, bool(base.incident_ids)
+
+    def add(self, trouble: PresentTrouble) -> None:
+        self.troubles.append(trouble)
+        self.is_loss |= trouble.is_loss
+        self.has_incident |= trouble.is_incident
+
+    def told(self) -> CauseTold:
+        base, troubles = self.base, self.troubles
+
+        def joined(before: Iterable[str], new: Iterable[str]) -> tuple[str, ...]:
+            names = dict.fromkeys((*before, *(one for one in new if one)))
+            return tuple(names)[:MEMBERS_MAX]
+
+        jobs = dict(zip(base.job_ids, base.jobs, strict=False))
+        for one in troubles:
+            if one.job_id and len(jobs) < MEMBERS_MAX:
+                jobs.setdefault(one.job_id, one.job)
+        return replace(
+            base,
+            members=joined(base.members, (one.key for one in troubles)),
+            incident_ids=joined(base.incident_ids, (o.key for o in troubles if o.is_incident)),
+            nodes=joined(base.nodes, (node for one in troubles for node in one.nodes)),
+            job_ids=tuple(jobs),
+            jobs=tuple(jobs.values()),
+            is_loss=self.is_loss,
+            blames_node=base.blames_node or any(one.blames_node for one in troubles),
+            since_unix_s=min([base.since_unix_s, *(one.since_unix_s for one in troubles)]),
+        )
+
+
+class _Places:
+    """The open causes, and which of them has a trouble, a node or a job."""
+
+    def __init__(self, causes: Mapping[str, CauseTold]) -> None:
+        self.causes = {key: _Gathered(one) for key, one in causes.items()}
+        self._of_member: dict[str, str] = {}
+        self._of_node: dict[str, str] = {}
+        self._of_blamed: dict[str, str] = {}
+        self._of_finding: dict[str, str] = {}
+        self._of_job: dict[str, str] = {}
+        for key, one in causes.items():
+            self._note(key, one.members, one.nodes, one.job_ids, blames_node=one.blames_node)
+            if one.about:
+                self._of_finding.setdefault(one.about, key)
+
+    def _note(
+        self,
+        cause_id: str,
+        keys: Iterable[str],
+        nodes: Sequence[str],
+        job_ids: Iterable[str],
+        *,
+        blames_node: bool,
+    ) -> None:
+        for index, names in (
+            (self._of_member, keys),
+            (self._of_node, nodes),
+            (self._of_blamed, nodes if blames_node else ()),
+            (self._of_job, job_ids),
+        ):
+            for name in names:
+                index.setdefault(name, cause_id)
+
+    def cause_of(self, trouble: PresentTrouble) -> str | None:
+        found = self._of_member.get(trouble.key) or self._of_job.get(trouble.job_id)
+        # Two programs that fail on one node are two causes; a fault of the node is one.
+        places = self._of_node if trouble.kind == FINDING else self._of_blamed
+        nodes = trouble.nodes if trouble.blames_node else ()
+        found = found or next((places[node] for node in nodes if node in places), None)
+        if found is None and trouble.about:  # the same on many nodes: a driver, a cooling loop
+            alike = self._of_finding.get(trouble.about)
+            found = alike if alike is None or not self.causes[alike].has_incident else None
+        if found is not None or not trouble.is_loss:
+            return found
+        lost = ((key, one.base) for key, one in self.causes.items() if one.is_loss)
+        return next((key for key, base in lost if _is_together(trouble, base)), None)
+
+    def open(self, trouble: PresentTrouble) -> str:
+        self.causes[trouble.key] = _Gathered(_opened(trouble))
+        if trouble.about:
+            self._of_finding.setdefault(trouble.about, trouble.key)
+        return trouble.key
+
+    def add(self, cause_id: str, trouble: PresentTrouble) -> None:
+        self.causes[cause_id].add(trouble)
+        job_ids = (trouble.job_id,) if trouble.job_id else ()
+        blames = trouble.blames_node
+        self._note(cause_id, (trouble.key,), trouble.nodes, job_ids, blames_node=blames)
+
+
+def _is_together(trouble: PresentTrouble, told: CauseTold) -> bool:
+    return abs(trouble.since_unix_s - told.since_unix_s) <= TOGETHER_S
+
+
+class _Past:
+    """The causes that are over: what is found of their nodes belongs to them if it began before their end, or soon after."""
+
+    def __init__(self, closed: Sequence[tuple[float, CauseTold]]) -> None:
+        self._of_node: dict[str, float] = {}
+        self._losses = [(at_s, one) for at_s, one in closed if one.is_loss]
+        for at_s, one in closed:
+            for node in one.nodes:
+                self._of_node[node] = max(at_s, self._of_node.get(node, at_s))
+
+    def covers(self, trouble: PresentTrouble) -> bool:
+        if trouble.kind != FINDING:
+            return False
+        until_s = self._of_node.get(trouble.nodes[0]) if trouble.nodes else None
+        if until_s is not None and trouble.since_unix_s <= until_s + LATE_S:
+            return True
+        return trouble.is_loss and any(
+            _is_together(trouble, one) and trouble.since_unix_s <= at_s + LATE_S
+            for at_s, one in self._losses
+        )
+
+
+def _opened(trouble: PresentTrouble) -> CauseTold:
+    node = trouble.nodes[0] if trouble.nodes else ""
+    return CauseTold(
+        cause_id=trouble.key,
+        since_unix_s=trouble.since_unix_s,
+        job_id=trouble.job_id,
+        job=trouble.job,
+        node=node,
+        severity=Severity.INFO.value,
+        what=trouble.what[:1_000],
+        about=trouble.about,
+    )
+
+
+def _updated(
+    told: CauseTold,
+    before: CauseTold | None,
+    members: Sequence[PresentTrouble],
+    rules: PeopleRules,
+    at_unix_s: float,
+    now_unix_s: float,
+) -> CauseTold:
+    """Return the record with its severity and stage, which never fall, and what it has cost."""
+    severity, stage = Severity(told.severity), Stage(told.stage)
+    # What is found of the node of an incident is why it is being recovered, and asks for nobody by itself.
+    deciding = [one for one in members if not (one.kind == FINDING and told.incident_ids)]
+    for trouble in deciding:
+        severity, stage = worse(severity, trouble.severity), later(stage, trouble.stage)
+        waited_s = now_unix_s - trouble.since_unix_s
+        is_long = trouble.is_incident and 0 < rules.page_after_s <= waited_s
+        if is_long or (rules.page_every_incident and trouble.is_incident):
+            severity = worse(severity, Severity.WARNING)
+        if is_long and trouble.gpus_idle:
+            severity = Severity.CRITICAL
+    known = [one.gpus_idle for one in members if one.gpus_idle is not None]
+    idle = sum(known)
+    given_up = any(one.kind == ESCALATED or one.gpus_idle is None for one in members)
+    stood = told.gpus_idle if given_up and not idle else idle
+    lost_s = told.gpu_s_lost
+    if before is None:
+        lost_s = sum(
+            (one.gpus_idle or 0) * max(0.0, now_unix_s - one.since_unix_s) for one in members
+        )
+    elif not before.is_ended:
+        lost_s += before.gpus_idle * max(0.0, now_unix_s - at_unix_s)
+    is_paged = severity is not Severity.INFO and told.paged_unix_s is None
+    return replace(
+        told,
+        severity=severity.value,
+        stage=stage.value,
+        paged_unix_s=now_unix_s if is_paged else told.paged_unix_s,
+        gpus_idle=stood,
+        gpu_s_lost=lost_s,
+        is_ended=given_up and not idle,
+    )
+
+
+def _part_of(
+    told: CauseTold,
+    before: CauseTold | None,
+    troubles: Sequence[PresentTrouble],
+    shared: SharedBy,
+) -> str:
+    """Return the part that explains the nodes of a cause; looked for anew when these change."""
+    if len(told.nodes) < 2 or not shared.parts.on or not told.blames_node:
+        return told.part
+    if before is not None and before.nodes == told.nodes:
+        return before.part
+    bad = {*told.nodes, *(node for one in troubles for node in one.nodes)}
+    symptoms = {symptom_of(check_of(one.about)) for one in troubles if one.about}
+    if symptoms == {SharedSymptom.NETWORK} and all(one.about for one in troubles):
+        ports = {node: one.ports for one in troubles for node in one.nodes}
+        hit = {node: ports.get(node, ()) for node in bad}
+        return explain_network(hit, shared.nodes, shared.parts).part
+    workers = [PlacedWorker(node, node) for node in {*shared.nodes, *bad}]
+    symptom = (
+        SharedSymptom.ANYTHING
+        if told.is_loss
+        else symptom_of(check_of(told.about.partition(":")[0]))
+    )
+    return explain_shared(workers, bad, shared.parts, CAUSES_OF[symptom]).part
+
+
+def _is_over(told: CauseTold, unmanaged: frozenset[str], listened_s: float) -> bool:
+    if unmanaged & set(told.job_ids):
+        return False  # its journal can't be read now
+    return bool(told.incident_ids) or listened_s >= RELISTEN_S
+
+
+def _end_of(told: CauseTold, ends: Mapping[str, str]) -> str:
+    if len(told.job_ids) == 1 and told.job_ids[0] in ends:
+        return ends[told.job_ids[0]]
+    said = [
+        f"{name}: {ends[job_id]}"
+        for job_id, name in zip(told.job_ids, told.jobs, strict=False)
+        if job_id in ends
+    ]
+    more = f"; and {len(said) - 8} more jobs" if len(said) > 8 else ""
+    return "; ".join(said[:8]) + more if said else "it is no longer there"
+
+
+def _is_news(before: CauseTold, now: CauseTold) -> bool:
+    """Return whether the journal has to hear of a change; what it has cost so far is counted from the newest record."""
+    return replace(before, gpu_s_lost=0.0) != replace(now, gpu_s_lost=0.0)

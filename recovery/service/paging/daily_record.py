@@ -1,0 +1,76 @@
+"""The daily record: what was over without a person, and what waits for a repair, in one message a day. Pure.
+
+It covers the 24 hours before `[people] record_hour` (UTC) and stands for half a day, so that a controller that is down at that
+hour still sends it. Its label is the day: however often the controller starts, there is one message.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+from typing import Final
+
+from detectors.finding import Severity
+from rankmend.printable import printable
+from recovery.controller.cluster.notices import DAILY_RECORD
+from recovery.journal.cluster_records import CauseTold
+from recovery.service.paging.trouble import QUARANTINED, PresentTrouble
+from recovery.service.paging.wording import hours, moment
+
+STANDS_S: Final = 43_200.0
+_DAY: Final = timedelta(days=1)
+_LINES_MAX: Final = 50
+
+
+def daily_record(
+    causes: Mapping[str, tuple[float, CauseTold]],
+    troubles: Sequence[PresentTrouble],
+    hour: int,
+    now_unix_s: float,
+) -> tuple[dict[str, str], dict[str, str], float] | None:
+    """Return labels, annotations and start of today's record, or None where there is none to send now."""
+    now = datetime.fromtimestamp(now_unix_s, timezone.utc)
+    due = now.replace(hour=hour, minute=0, second=0, microsecond=0)
+    if due > now:
+        due -= _DAY
+    due_unix_s = due.timestamp()
+    if now_unix_s - due_unix_s > STANDS_S:
+        return None
+    since_unix_s = due_unix_s - _DAY.total_seconds()
+    ended = [
+        (at_s, one)
+        for at_s, one in causes.values()
+        if one.is_over and since_unix_s <= at_s < due_unix_s
+    ]
+    held = [one for one in troubles if one.kind == QUARANTINED]
+    if not ended and not held:
+        return None
+    alone = [one for _at_s, one in ended if one.severity == Severity.INFO.value]
+    lost = hours(sum(one.gpu_s_lost for _at_s, one in ended))
+    summary = (
+        f"last 24 h: {len(alone)} recovered without a person, {len(ended) - len(alone)} with a message; "
+        f"{lost} rank-hours lost"
+    )
+    if held:
+        summary += f"; nodes that wait for repair: {len(held)}"
+    lines = [_line(at_s, one) for at_s, one in sorted(ended, key=lambda pair: pair[0])]
+    lines += [f"waits for repair: {one.what}" for one in held]
+    more = [f"and {len(lines) - _LINES_MAX} more"] if len(lines) > _LINES_MAX else []
+    labels = {
+        "alertname": DAILY_RECORD,
+        "severity": Severity.INFO.value,
+        "to": "people",
+        "day": due.strftime("%Y-%m-%d"),
+    }
+    annotations = {
+        "summary": summary,
+        "what": "\n".join(printable(line) for line in (*lines[:_LINES_MAX], *more)),
+        "next": "rankmend incidents",
+    }
+    return labels, annotations, due_unix_s
+
+
+def _line(at_unix_s: float, told: CauseTold) -> str:
+    jobs = ", ".join(told.jobs[:4]) or told.node or "cluster"
+    return (
+        f"{moment(told.since_unix_s)}: {jobs}: {told.what}; over at {moment(at_unix_s)}: {told.end}; "
+        f"{hours(told.gpu_s_lost)} rank-hours lost ({told.cause_id})"
+    )

@@ -1,0 +1,289 @@
+"""What is wrong now, one value for each incident, node with findings, slow rank or spent budget. Pure.
+
+Troubles of one cause make one message (`recovery.service.paging.causes`). A trouble's key stays the same while it lasts, also
+over restarts of the controller.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from shlex import quote
+from typing import Final
+
+from detectors.finding import Blame, Finding, Severity, SymptomKind
+from detectors.node.node_alerts import alert_name, check_of
+from detectors.parts.shared_blame import PLANE_CHECK
+from detectors.parts.symptoms import SharedSymptom, symptom_of
+from detectors.wording import counted, names_in_words
+from recovery.controller.cluster.broken_parts import LOSSES
+from recovery.controller.cluster.notices import Notice, NoticeKind, RunningJob
+from recovery.journal.incident_machine import Phase
+from recovery.journal.incident_records import WaitsFor
+from recovery.journal.ledger import Ledger, OpenIncident, Wish
+from recovery.messages.outside import trains
+
+ESCALATED: Final = NoticeKind.INCIDENT_ESCALATED.value
+QUARANTINED: Final = NoticeKind.NODE_QUARANTINED.value
+FINDING: Final = "RankmendFinding"  # of a node, by its agent or another exporter
+PLANE_DEGRADED: Final = alert_name(PLANE_CHECK)
+NODES_MAX: Final = 200
+_SEVERITIES: Final = (Severity.INFO, Severity.WARNING, Severity.CRITICAL)
+_PHASES: Final = {
+    Phase.OPENED: "deciding what to do",
+    Phase.FENCING: "stopping the old ranks",
+    Phase.RESTORING: "restarting",
+    Phase.VERIFYING: "restarted; waits for its first steps",
+}
+
+
+class Stage(Enum):
+    """How far rankmend can help by itself: the later, the more a person has to do. A label of the message."""
+
+    RECOVERS = ""  # or it is no incident
+    WAITS = "waits"  # for a person's decision, or for a node
+    GIVEN_UP = "given_up"
+
+
+STAGES: Final = tuple(Stage)
+_STAGE_OF: Final = {
+    NoticeKind.PLAN_WAITS: Stage.WAITS,
+    NoticeKind.GONE_UNPROVED: Stage.WAITS,
+    NoticeKind.JOB_ORPHANED: Stage.WAITS,
+    NoticeKind.INCIDENT_ESCALATED: Stage.GIVEN_UP,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PresentTrouble:
+    key: str
+    kind: str  # "RankmendIncident", "RankmendFinding", or a notice's name
+    severity: Severity  # how much it needs a person now
+    what: str  # one sentence
+    since_unix_s: float
+    job_id: str = ""
+    job: str = ""
+    nodes: tuple[str, ...] = ()
+    need: str = ""  # what it waits for, in a few words
+    command: str = ""  # the one to run next
+    done: tuple[str, ...] = ()  # already, oldest first
+    gpus_idle: int | None = None  # None: not known, as of a job that has ended
+    is_incident: bool = False
+    blames_node: bool = True  # False: its nodes are only where it happened
+    is_loss: bool = False  # of nodes or of the network: others may be lost with it
+    is_lasting: bool = True  # known again at once after a restart: it is in a journal
+    runbook: str = ""  # section of the controller's runbook
+    about: str = ""  # of a finding: its alert's name
+    ports: tuple[str, ...] = ()  # of its node, with findings of the network
+    stage: Stage = Stage.RECOVERS
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAlert:
+    """An alert about a node that the controller has taken in."""
+
+    alertname: str
+    node: str
+    severity: str
+    summary: str
+    since_unix_s: float
+    device: str = ""  # of the node; of a degraded plane the plane
+
+
+def worse(one: Severity, other: Severity) -> Severity:
+    return max(one, other, key=_SEVERITIES.index)
+
+
+def later(one: Stage, other: Stage) -> Stage:
+    return max(one, other, key=STAGES.index)
+
+
+def is_port_alert(alertname: str) -> bool:
+    """Return whether an alert is about one port or link of its node's networks."""
+    is_network = symptom_of(check_of(alertname)) is SharedSymptom.NETWORK
+    return is_network and alertname != PLANE_DEGRADED
+
+
+def find_troubles(
+    running: Iterable[RunningJob],
+    notices: Iterable[Notice],
+    alerts: Iterable[NodeAlert],
+    placed: Mapping[str, str],
+    now_unix_s: float,
+) -> tuple[PresentTrouble, ...]:
+    """Return what is wrong now. ``placed``: the nodes that run ranks, with a job's name."""
+    found: dict[str, PresentTrouble] = {}
+    for job in running:
+        if job.ledger.incident is not None:
+            one = _of_incident(job, job.ledger.incident)
+            found[one.key] = one
+    for notice in notices:
+        key = _key_of(notice)
+        before = found.get(key)
+        found[key] = (
+            _of_notice(notice, key, now_unix_s) if before is None else _joined(before, notice)
+        )
+    for one in _of_alerts(alerts, placed):
+        found[one.key] = one
+    return tuple(found.values())
+
+
+def _of_incident(job: RunningJob, incident: OpenIncident) -> PresentTrouble:
+    ledger, finding = job.ledger, incident.last_failure.finding
+    incident_id = incident.state.incident_id
+    blamed = () if incident.plan is None else incident.plan.without
+    waiting = () if incident.waits is None else incident.waits[0].without
+    nodes = dict.fromkeys((finding.node, *blamed, *waiting, *ledger.fence_waits))
+    return PresentTrouble(
+        key=incident_id,
+        kind="RankmendIncident",
+        severity=Severity.INFO,  # a notice about it says where a person is needed
+        what=finding.summary,
+        since_unix_s=incident.opened_at.unix_s - incident.fault_age_s,
+        job_id=job.job_id,
+        job=job.name,
+        nodes=tuple(node for node in nodes if node)[:NODES_MAX],
+        need=_PHASES.get(incident.state.phase, incident.state.phase.value),
+        command=f"rankmend why {incident_id}",
+        done=tuple(_done(ledger, incident)),
+        gpus_idle=0 if _still_trains(ledger, finding) else ledger.world_size,
+        is_incident=True,
+        blames_node=finding.blame is Blame.RANK or bool(blamed or waiting) or _is_loss(finding),
+        is_loss=_is_loss(finding),
+        runbook="rankmendincident",
+    )
+
+
+def _still_trains(ledger: Ledger, finding: Finding) -> bool:
+    return trains(finding) and ledger.wish is Wish.RANKS
+
+
+def _is_loss(finding: Finding) -> bool:
+    return finding.symptom.kind is SymptomKind.HOST or finding.blame is Blame.COMMUNICATION
+
+
+def _done(ledger: Ledger, incident: OpenIncident) -> Iterator[str]:
+    """Return what rankmend has done about an incident, oldest first."""
+    state, plan = incident.state, incident.plan
+    if incident.approved_by is not None:
+        yield f"{incident.approved_by} approved the plan"
+    if plan is not None:
+        left = f", without {', '.join(plan.without[:8])}" if plan.without else ""
+        yield f"decided: {plan.step.value}{left}"
+    if state.try_number > 1:
+        yield f"tried {counted(state.try_number - 1, 'time')} before"
+    if state.phase in (Phase.RESTORING, Phase.VERIFYING):
+        yield "stopped the old ranks, and proved that none is left"
+    started = ledger.started
+    if started is not None and started.incident_id == state.incident_id:
+        step = started.choice.begins_at
+        begins = "from the beginning" if step is None else f"from step {step}"
+        nodes = [place.node for place in ledger.placement]
+        more = f" and {len(nodes) - 8} more" if len(nodes) > 8 else ""
+        where = f" on {', '.join(nodes[:8])}{more}" if nodes else ""
+        yield f"started attempt {started.attempt}{where}, {begins}"
+    if incident.waits is not None and incident.waits_for is WaitsFor.NODES:
+        yield "waits for a node that it may use"
+    if incident.waits is not None and incident.waits_for is WaitsFor.STORAGE:
+        yield "waits for a checkpoint folder that can be written"
+
+
+def _key_of(notice: Notice) -> str:
+    """Return the key of the trouble that a notice is about."""
+    kind = notice.kind
+    if notice.incident_id and kind is not NoticeKind.BUDGET_SPENT:
+        return notice.incident_id
+    job = notice.job_id[:8]
+    keys = {
+        NoticeKind.RANK_SLOW: f"slow-{job}-{notice.node or notice.rank}",
+        NoticeKind.RANK_HUNG: f"hung-{job}",
+        NoticeKind.JOB_ORPHANED: f"orphaned-{job}",
+        NoticeKind.BUDGET_SPENT: f"budget-{job or 'cluster'}",
+        NoticeKind.NODE_QUARANTINED: f"held-{notice.node}",
+        NoticeKind.QUARANTINE_REFUSED: f"unheld-{notice.node}",
+    }
+    return keys.get(kind, f"job-{job}")
+
+
+def _of_notice(notice: Notice, key: str, now_unix_s: float) -> PresentTrouble:
+    since = now_unix_s if notice.since_unix_s is None else notice.since_unix_s
+    # Known again only after agents or launchers have spoken.
+    is_watched = notice.kind in (
+        NoticeKind.RANK_SLOW,
+        NoticeKind.RANK_HUNG,
+        NoticeKind.JOB_ORPHANED,
+    )
+    return PresentTrouble(
+        key=key,
+        kind=notice.kind.value,
+        severity=notice.severity,
+        what=notice.what or notice.summary,
+        since_unix_s=since,
+        job_id=notice.job_id,
+        job=notice.job,
+        nodes=(notice.node,) if notice.node else (),
+        need=notice.need,
+        command=notice.command,
+        gpus_idle=None if notice.kind is NoticeKind.INCIDENT_ESCALATED else 0,
+        is_incident=bool(notice.incident_id),
+        is_lasting=not is_watched,
+        runbook=notice.kind.value.lower(),
+        stage=_STAGE_OF.get(notice.kind, Stage.RECOVERS),
+    )
+
+
+def _joined(trouble: PresentTrouble, notice: Notice) -> PresentTrouble:
+    """Return the trouble with what one more notice about it says; the notice that needs a person most decides."""
+    nodes = tuple(dict.fromkeys((*trouble.nodes, *((notice.node,) if notice.node else ()))))
+    stage = later(trouble.stage, _STAGE_OF.get(notice.kind, Stage.RECOVERS))
+    joined = replace(trouble, nodes=nodes[:NODES_MAX], stage=stage)
+    if notice.kind is NoticeKind.RANK_HUNG and trouble.is_incident:
+        return joined  # the incident itself says that the job hung
+    is_worse = worse(trouble.severity, notice.severity) is not trouble.severity
+    if not is_worse and trouble.runbook != "rankmendincident":
+        return joined
+    return replace(
+        joined,
+        severity=worse(trouble.severity, notice.severity),
+        need=notice.need or trouble.need,
+        command=notice.command or trouble.command,
+        runbook=notice.kind.value.lower(),
+    )
+
+
+def _of_alerts(alerts: Iterable[NodeAlert], placed: Mapping[str, str]) -> Iterator[PresentTrouble]:
+    """Return one trouble for each node: what is found of its devices has one cause, or one person looks at all."""
+    by_node: dict[str, list[NodeAlert]] = {}
+    for alert in alerts:
+        if alert.node and alert.severity != Severity.INFO.value:
+            by_node.setdefault(alert.node, []).append(alert)
+    for node, every in by_node.items():
+        ports = [one for one in every if is_port_alert(one.alertname)]
+        # A port and the plane that it belongs to are one fault: the port's finding says what to do.
+        planes = [one for one in every if ports and one.alertname == PLANE_DEGRADED]
+        found = [one for one in every if one not in planes]
+        found.sort(key=lambda one: (one.severity != Severity.CRITICAL.value, one.since_unix_s))
+        first, job = found[0], placed.get(node, "")
+        is_critical = first.severity == Severity.CRITICAL.value and bool(job)
+        others = len(found) - 1
+        more = f" (and {others} more finding{'s' * (others > 1)})" if others else ""
+        if planes:
+            networks = sorted({one.device for one in planes if one.device})
+            more += f"; {names_in_words(networks)} network degraded" if networks else ""
+        where = f"; job {job} has ranks there" if job else "; no job of rankmend has ranks there"
+        yield PresentTrouble(
+            key=f"node-{node}",
+            kind=FINDING,
+            severity=Severity.CRITICAL if is_critical else Severity.WARNING,
+            what=f"{first.summary}{more}{where}",
+            since_unix_s=min(one.since_unix_s for one in every),
+            job=job,
+            nodes=(node,),
+            need="inspect the node",
+            command=f"rankmend drain {quote(node)} --reason {quote(first.alertname)}",
+            gpus_idle=0,
+            is_loss=any(one.alertname in LOSSES for one in found),
+            is_lasting=False,
+            runbook="rankmendfinding",
+            about=first.alertname,
+            ports=tuple(sorted({one.device for one in ports if one.device})),
+        )

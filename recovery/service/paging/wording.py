@@ -1,0 +1,136 @@
+"""The words of a message to people, from one cause: a line for a lock screen, and what a person asks next. Pure.
+
+Every text is one line, bounded and printable, whatever a job's name or an alert's text holds.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from typing import Final
+
+from detectors.finding import Severity
+from detectors.wording import counted, names_in_words
+from rankmend.printable import printable
+from recovery.accounting.goodput.time_words import figure
+from recovery.journal.cluster_records import CauseTold
+from recovery.service.paging.causes import OpenCause
+from recovery.service.paging.trouble import PresentTrouble
+
+SUMMARY_MAX: Final = 119  # characters; a lock screen shows two lines of some 60
+_TEXT_MAX: Final = 1_000
+_JOBS_MAX: Final = 20
+_DONE_MAX: Final = 12
+_GPU_HOUR_S: Final = 3600.0
+_ORDER: Final = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
+
+
+def annotations_of(cause: OpenCause) -> dict[str, str]:
+    """Return the texts of an open cause."""
+    told, first = cause.told, _most_urgent(cause.troubles)
+    need = "it seems to be over" if first is None else first.need
+    command = f"rankmend why {told.incident_ids[0]}" if told.incident_ids else "rankmend status"
+    if first is not None and len(told.job_ids) <= 1:
+        command = first.command or command
+    elif len(told.job_ids) > 1:
+        command = "rankmend status"
+    texts = {
+        "summary": summary_of(told, need),
+        "what": _what(told, cause.troubles),
+        "since": moment(told.since_unix_s),
+        "gpus_idle": str(told.gpus_idle),
+        "gpu_hours_lost": hours(told.gpu_s_lost),
+        "done": _done(cause.troubles),
+        "state": _line(need),
+        "next": command,
+        "jobs": names_in_words([_line(job) for job in told.jobs], _JOBS_MAX),
+        "nodes": names_in_words(told.nodes, _JOBS_MAX),
+        "part": _line(told.part),
+    }
+    return {name: text for name, text in texts.items() if text}
+
+
+def annotations_of_end(told: CauseTold) -> dict[str, str]:
+    """Return the texts with which the message of a cause is closed."""
+    lost = f"; {hours(told.gpu_s_lost)} rank-hours lost" if told.gpu_s_lost >= 1 else ""
+    command = f"rankmend why {told.incident_ids[0]}" if told.incident_ids else "rankmend status"
+    texts = {
+        "summary": _cut(f"{_subject(told)}: over: {_line(told.end)}{lost}"),
+        "what": _line(told.what),
+        "since": moment(told.since_unix_s),
+        "gpus_idle": "0",
+        "gpu_hours_lost": hours(told.gpu_s_lost),
+        "done": _line(told.end),
+        "state": "over",
+        "next": command,
+        "jobs": names_in_words([_line(job) for job in told.jobs], _JOBS_MAX),
+        "nodes": names_in_words(told.nodes, _JOBS_MAX),
+        "part": _line(told.part),
+    }
+    return {name: text for name, text in texts.items() if text}
+
+
+def summary_of(told: CauseTold, need: str) -> str:
+    """Return one line for a lock screen: whom it hurts, what it needs, what it costs, what it is."""
+    idle = f"{counted(told.gpus_idle, 'rank')} idle" if told.gpus_idle else ""
+    what = _line(told.what)
+    if len(told.job_ids) > 1 and told.is_loss and len(told.nodes) > 1:
+        what = f"lost {names_in_words(told.nodes, 3)}"
+    if told.part:
+        what = f"{_line(told.part)}: {what}"
+    parts = [part for part in (need, idle, what) if part]
+    return _cut(f"{_subject(told)}: {'; '.join(parts)}")
+
+
+def moment(unix_s: float) -> str:
+    """Return a time in UTC, to the second."""
+    return datetime.fromtimestamp(unix_s, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def hours(gpu_s: float) -> str:
+    """Return hours of ranks with three significant digits."""
+    return figure(gpu_s / _GPU_HOUR_S)
+
+
+def _subject(told: CauseTold) -> str:
+    if len(told.job_ids) > 1:
+        return f"{len(told.job_ids)} jobs"
+    if not told.jobs and len(told.nodes) > 1:
+        return f"{len(told.nodes)} nodes"
+    if told.jobs:
+        name = _line(told.jobs[0])
+        return name if len(name) <= 40 else f"{name[:39]}…"
+    return told.node or "cluster"
+
+
+def _most_urgent(troubles: Sequence[PresentTrouble]) -> PresentTrouble | None:
+    if not troubles:
+        return None
+    incidents = [one for one in troubles if one.is_incident] or troubles
+    return min(incidents, key=lambda one: _ORDER.index(one.severity))
+
+
+def _what(told: CauseTold, troubles: Sequence[PresentTrouble]) -> str:
+    named = ((one.job or ", ".join(one.nodes[:1]), one.what) for one in troubles)
+    lines = [f"{name}: {what}" if name else what for name, what in named]
+    if not lines:
+        return _line(told.what)
+    shown = [_line(line) for line in dict.fromkeys(lines)]
+    more = [f"and {len(shown) - _JOBS_MAX} more"] if len(shown) > _JOBS_MAX else []
+    return "\n".join((*shown[:_JOBS_MAX], *more))
+
+
+def _done(troubles: Sequence[PresentTrouble]) -> str:
+    several = sum(bool(one.done) for one in troubles) > 1
+    lines = [
+        f"{one.job}: {'; '.join(one.done)}" if several else line
+        for one in troubles
+        for line in (one.done[:1] if several else one.done)
+    ]
+    return "\n".join(_line(line) for line in lines[:_DONE_MAX]) or "nothing yet"
+
+
+def _line(text: str) -> str:
+    return printable(text.replace("\n", " "))[:_TEXT_MAX]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= SUMMARY_MAX else f"{text[: SUMMARY_MAX - 1]}…"

@@ -1,5 +1,0 @@
-"""Snapshots of the ranks' training state: what a launcher holds of them, checks, copies and reports.
-
-Ranks write them (`rankmend.hook.snapshots`), and `recovery.job.snapshot_choice` decides which one is restored.
-Design: docs/internals/design/0006-snapshots.md.
-"""

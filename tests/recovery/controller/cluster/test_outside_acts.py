@@ -1,0 +1,531 @@
+"""What reaches outside a job: each act with each witness, and who may give which word."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+
+from detectors.finding import Symptom, SymptomKind
+from detectors.node.charges import ChargeKind
+from recovery.console.views.untaken_view import view_untaken
+from recovery.controller.cluster.active_alerts import JobNode
+from recovery.controller.cluster.alert_shares import Sender
+from recovery.controller.cluster.cluster import ClusterController
+from recovery.controller.cluster.cluster_ledger import (
+    NODES_KEPT,
+    ClusterLedger,
+    NodeBlame,
+    NodePast,
+    fold_entry,
+)
+from recovery.controller.cluster.cluster_limits import (
+    Budgets,
+    ClusterPolicy,
+    LemonRules,
+    Quarantine,
+)
+from recovery.controller.cluster.gate import PlanRequest
+from recovery.controller.cluster.incoming_alerts import IncomingAlert
+from recovery.journal.cluster_records import (
+    BlameConfirmed,
+    Hold,
+    NodeBlamed,
+    NodeHeld,
+    NotDone,
+    NotDoneAct,
+    PowerOffAsked,
+    Spent,
+)
+from recovery.journal.limits import PlanStep
+from recovery.journal.records import Entry
+from recovery.journal.witnesses import ENOUGH, OutsideAct, Witness, allows, strongest
+from recovery.service.roles import WITNESS_OF, Role
+from tests.support.cluster_desk import FINDING, MemoryJournal, blame, make_desk
+
+MALLORY, ALICE = "job-of-mallory", "job-of-alice"
+BOB, CAROL = "job-of-bob", "job-of-carol"
+OWNERS = {
+    MALLORY: "mallory",
+    "job-2-of-mallory": "mallory",
+    ALICE: "alice",
+    BOB: "bob",
+    CAROL: "carol",
+}
+D, E, R = OutsideAct.DRAIN, OutsideAct.EVICT, OutsideAct.REQUEUE
+Q, K, P = OutsideAct.QUARANTINE, OutsideAct.KEEP_OUT, OutsideAct.POWER_OFF
+ALLOWED = {
+    Witness.LAUNCHER: set(),
+    Witness.PERSON: {D, Q, K, P},
+    Witness.ALERT: {D, Q, K, P},
+    Witness.SCHEDULER: {D, E, R, Q, K, P},
+    Witness.AGENT: {D, Q, K, P},
+    Witness.SUBJECTS: {D, Q, K, P},
+    Witness.SINGLE_TENANT: {D, E, R, Q, K, P},
+}
+
+
+@pytest.mark.parametrize("act", OutsideAct)
+@pytest.mark.parametrize("witness", Witness)
+@pytest.mark.parametrize("role", Role)
+def test_each_act_follows_from_the_witnesses_that_the_table_names_and_from_no_role_alone(
+    act: OutsideAct, witness: Witness, role: Role
+) -> None:
+    by_role = WITNESS_OF[role]
+
+    assert allows(act, {witness}) == (act in ALLOWED[witness])
+    assert allows(act, {witness, by_role}) == (act in ALLOWED[witness] | ALLOWED[by_role])
+
+
+def test_no_number_of_launchers_is_a_witness_and_every_act_has_one() -> None:
+    assert all(not allows(act, {Witness.LAUNCHER}) for act in OutsideAct)
+    assert set(ENOUGH) == set(OutsideAct)
+    assert all(ENOUGH.values())
+    assert WITNESS_OF[Role.LAUNCH] is WITNESS_OF[Role.READ] is Witness.LAUNCHER
+
+
+@pytest.mark.parametrize("act", OutsideAct)
+def test_what_is_on_record_is_a_witness_that_was_enough(act: OutsideAct) -> None:
+    for found in combinations(Witness, 2):
+        kept = strongest(act, set(found))
+        assert (kept is not Witness.LAUNCHER) == allows(act, set(found))
+        assert kept in (*found, Witness.LAUNCHER)
+
+
+def desk_of(
+    policy: ClusterPolicy | None = None, journal: MemoryJournal | None = None
+) -> tuple[ClusterController, MemoryJournal]:
+    """``journal``: of a controller from which this one takes over."""
+    chosen = policy or ClusterPolicy(budgets=Budgets(nodes_held_percent=100.0))
+    desk, journal, _clock = make_desk(chosen, journal)
+    desk.owner_of = OWNERS.__getitem__
+    desk.note_running(f"n{number}" for number in range(1, 10))
+    return desk, journal
+
+
+def forge(desk: ClusterController, jobs: tuple[str, ...] = (MALLORY,) * 3) -> None:
+    """Have launchers report device faults of n2: of another kind each, so that each counts."""
+    kinds = (ChargeKind.DEVICE, ChargeKind.HOST, ChargeKind.CUT_OFF)
+    for number, (job, kind) in enumerate(zip(jobs, kinds, strict=True)):
+        blame(desk, "n2", job, f"inc-{number}", FINDING, kind)
+
+
+def alert_by(desk: ClusterController, sender: str, action: str = "drain") -> None:
+    labels = {
+        "alertname": "RankmendGpuLost",
+        "node": "n2",
+        "severity": "critical",
+        "action": action,
+    }
+    desk.take_alerts([IncomingAlert(labels, {}, desk.now_unix_s(), True)], {}, Sender(sender))
+
+
+def power_off(desk: ClusterController, job: str = MALLORY) -> bool:
+    return desk.allow_power_off(PowerOffAsked("n2", job, "inc-9"))
+
+
+def test_a_subjects_launchers_alone_hold_no_node_back_and_that_is_journaled() -> None:
+    desk, journal = desk_of()
+
+    forge(desk)
+    was_off = power_off(desk)
+
+    assert desk.unusable("n2") is None
+    assert not was_off
+    not_done = [one.record for one in journal.entries if isinstance(one.record, NotDone)]
+    assert [(one.act, one.node, one.is_observed) for one in not_done] == [
+        (NotDoneAct.QUARANTINE, "n2", False),
+        (NotDoneAct.POWER_OFF, "n2", False),
+    ]
+    assert "launchers of mallory alone" in not_done[0].reason
+    shown = view_untaken(desk.ledger, None, lambda _job_id: "llama").untaken
+    assert [(one.action, one.nodes, one.why_not) for one in shown] == [
+        ("quarantine", ["n2"], "launchers_alone"),
+        ("power_off", ["n2"], "launchers_alone"),
+    ]
+    assert any("launchers of mallory alone" in note.text for note in desk.notes)
+
+
+def test_a_flood_of_forged_faults_pushes_out_no_note_for_people() -> None:
+    desk, _journal = desk_of(
+        ClusterPolicy(budgets=Budgets(nodes_held_percent=100.0), quarantine=Quarantine(blames=1))
+    )
+    desk.note_database(60.0)
+
+    for number in range(150):
+        blame(desk, f"forged-{number}", MALLORY, f"inc-{number}")
+
+    texts = [note.text for note in desk.notes]
+    assert sum("launchers of mallory alone" in text for text in texts) == 1
+    assert any("PostgreSQL does not answer" in text for text in texts)
+
+
+def test_nodes_that_only_launchers_have_named_make_room_for_others() -> None:
+    ledger = ClusterLedger(
+        nodes={
+            "real": NodePast((NodeBlame(0.0, ALICE, "i", "", witness=Witness.ALERT, subject="a"),)),
+            "ours": NodePast((NodeBlame(0.0, "job", "i", ""),)),  # without tokens
+            "held": NodePast(held=NodeHeld("held", Hold.DRAIN, "ann", "", None)),
+            **{
+                f"forged-{number}": NodePast((NodeBlame(0.0, MALLORY, "i", "", subject="m"),))
+                for number in range(NODES_KEPT)
+            },
+        }
+    )
+    record = NodeBlamed("new", MALLORY, "inc-1", "", subject="mallory")
+
+    after = fold_entry(ledger, Entry(1, 0.0, 0.0, "boot", record))
+
+    assert len(after.nodes) == len(ledger.nodes)
+    assert {"real", "ours", "held", "new", "forged-1"} <= after.nodes.keys()
+    assert "forged-0" not in after.nodes
+
+
+def test_two_jobs_of_one_subject_are_one_party() -> None:
+    desk, _journal = desk_of()
+
+    forge(desk, (MALLORY, "job-2-of-mallory", MALLORY))
+
+    assert desk.unusable("n2") is None
+
+
+def test_word_of_an_agent_that_comes_after_a_take_over_holds_the_node_back() -> None:
+    desk, journal = desk_of()
+    forge(desk)
+    assert desk.unusable("n2") is None
+    taken_over, _journal = desk_of(journal=journal)
+
+    taken_over.confirm_blames("n2")
+    before = taken_over.unusable("n2")
+    by_agent(taken_over)
+    taken_over.confirm_blames("n2")
+    taken_over.confirm_blames("n2")  # the report of a minute later
+    restarted, _journal = desk_of(journal=journal)
+
+    assert before is None
+    assert taken_over.unusable("n2") is not None
+    assert restarted.unusable("n2") is not None, "nobody has said it again"
+    confirmed = [one.record for one in journal.entries if isinstance(one.record, BlameConfirmed)]
+    assert confirmed == [BlameConfirmed("n2", MALLORY, ("inc-0", "inc-1", "inc-2"))]
+
+
+def test_word_of_an_agent_about_another_job_confirms_no_blame() -> None:
+    desk, journal = desk_of()
+    forge(desk)
+
+    desk.is_seen_by_agent = lambda node, job: (node, job) == ("n2", ALICE)
+    desk.confirm_blames("n2")
+    desk.is_seen_by_agent = lambda node, job: (node, job) == ("n3", MALLORY)
+    desk.confirm_blames("n2")
+
+    assert desk.unusable("n2") is None
+    assert not [one for one in journal.entries if isinstance(one.record, BlameConfirmed)]
+
+
+def test_word_of_an_agent_that_finds_the_journal_full_is_used_with_its_next_report() -> None:
+    desk, journal = desk_of()
+    forge(desk)
+    by_agent(desk)
+
+    journal.is_full = True
+    desk.confirm_blames("n2")
+    journal.is_full = False
+    desk.confirm_blames("n2")
+
+    assert desk.unusable("n2") is not None
+
+
+def by_alert(desk: ClusterController) -> None:
+    alert_by(desk, "alertmanager")
+
+
+def by_slurm(desk: ClusterController) -> None:
+    desk.is_on_node = lambda node, subject, _at: (node, subject) == ("n2", "mallory")
+
+
+def by_agent(desk: ClusterController) -> None:
+    desk.is_seen_by_agent = lambda node, job: (node, job) == ("n2", MALLORY)
+
+
+def by_another(desk: ClusterController) -> None:
+    desk.is_on_node = lambda node, subject, _at: (node, subject) == ("n2", "alice")
+    blame(desk, "n2", ALICE, "inc-of-alice", FINDING, ChargeKind.SLOW)
+
+
+def by_another_that_was_there(desk: ClusterController) -> None:
+    """Alice's job has left the node since, and nobody can say so any more but the journal."""
+    desk.is_seen_by_agent = lambda node, job: (node, job) == ("n2", ALICE)
+    blame(desk, "n2", ALICE, "inc-of-alice", FINDING, ChargeKind.SLOW)
+    desk.is_seen_by_agent = lambda _node, _job: False
+
+
+def by_policy(desk: ClusterController) -> None:
+    desk.take_policy(replace(desk.policy, single_tenant=True))
+
+
+@pytest.mark.parametrize(
+    "witness", [by_alert, by_slurm, by_agent, by_another, by_another_that_was_there, by_policy]
+)
+def test_a_second_party_makes_the_same_reports_count(witness) -> None:  # type: ignore[no-untyped-def]
+    desk, journal = desk_of()
+
+    witness(desk)
+    forge(desk)
+
+    assert "in quarantine: blamed in" in (desk.unusable("n2") or "")
+    assert power_off(desk)
+    kept = [one.record for one in journal.entries if isinstance(one.record, NodeBlamed)]
+    assert kept[-1].subject == "mallory"
+    assert kept[-1].witness is not Witness.LAUNCHER
+
+
+LEMONS = ClusterPolicy(
+    budgets=Budgets(nodes_held_percent=100.0),
+    quarantine=Quarantine(blames=99),
+    lemons=LemonRules(faults=2, dry_run=False, nodes_percent=50.0),
+)
+
+
+@pytest.mark.parametrize(
+    "witness",
+    [None, by_alert, by_slurm, by_agent, by_another, by_another_that_was_there, by_policy],
+)
+def test_a_node_is_kept_out_as_a_lemon_by_each_witness_and_not_by_launchers_alone(
+    witness: Callable[[ClusterController], None] | None,
+) -> None:
+    desk, _journal = desk_of(LEMONS)
+
+    if witness is not None:
+        witness(desk)
+    forge(desk)
+
+    reason = desk.unusable("n2") or ""
+    assert ("drained by policy" in reason) == (witness is not None)
+
+
+def test_a_second_subject_that_was_never_on_the_node_is_no_witness() -> None:
+    desk, journal = desk_of()
+    desk.is_on_node = lambda node, subject, _at: (node, subject) == ("n3", "alice")
+    desk.is_seen_by_agent = lambda node, job: (node, job) == ("n3", ALICE)
+
+    for number in range(3):
+        blame(desk, "n2", ALICE, f"inc-of-alice-{number}", FINDING, ChargeKind.SLOW)
+    forge(desk)
+
+    assert desk.unusable("n2") is None
+    assert not power_off(desk)
+    assert not power_off(desk, ALICE)
+    blames = [one.record for one in journal.entries if isinstance(one.record, NodeBlamed)]
+    assert {one.witness for one in blames} == {Witness.LAUNCHER}
+    assert not any(one.was_there for one in blames)
+
+
+def test_an_accomplice_who_was_there_speaks_for_the_first_and_not_for_a_third_node() -> None:
+    desk, _journal = desk_of()
+    by_another(desk)
+
+    assert desk.witnesses_of("n2", MALLORY) == {Witness.SUBJECTS}
+    assert desk.witnesses_of("n3", MALLORY) == frozenset()
+    assert desk.witnesses_of("n2", ALICE) == {Witness.SCHEDULER}
+
+
+def test_who_was_on_the_node_a_day_ago_is_no_witness_today() -> None:
+    desk, _journal, clock = make_desk(ClusterPolicy(budgets=Budgets(nodes_held_percent=100.0)))
+    desk.owner_of = OWNERS.__getitem__
+    desk.note_running(f"n{number}" for number in range(1, 10))
+    was_there_s = desk.now_unix_s()
+    desk.is_on_node = lambda node, _subject, at_s: node == "n2" and abs(at_s - was_there_s) <= 600.0
+    clock.now += 86_400.0
+
+    forge(desk)
+    blame(desk, "n2", ALICE, "inc-of-alice", FINDING, ChargeKind.SLOW)
+
+    assert desk.unusable("n2") is None
+    assert not power_off(desk)
+    assert desk.witnesses_of("n2", MALLORY) == frozenset()
+
+
+def alert_of_job(desk: ClusterController, sender: str, job: str, *, is_firing: bool = True) -> None:
+    """Have a sender report that n2 is broken, where a launcher says that the job runs."""
+    labels = {
+        "alertname": "RankmendGpuLost",
+        "node": "n2",
+        "severity": "critical",
+        "action": "drain",
+    }
+    told = IncomingAlert(labels, {}, desk.now_unix_s(), is_firing)
+    desk.take_alerts([told], {"n2": (JobNode(job, (0,)),)}, Sender(sender))
+
+
+def leaves_for_alert(job: str) -> PlanRequest:
+    finding = replace(FINDING, job_id=job, symptom=Symptom(SymptomKind.ALERT, "RankmendGpuLost"))
+    return PlanRequest(job, "inc-1", 1, PlanStep.MOVE, finding, ("n2",), 2, is_standing=True)
+
+
+@pytest.mark.parametrize("has_ended", [False, True])
+def test_an_alert_of_the_jobs_owner_speaks_for_no_drain_and_no_blame(*, has_ended: bool) -> None:
+    """One subject may hold `launch` and `alert`, for its own jobs: it is one party all the same."""
+    desk, journal = desk_of()
+    alert_of_job(desk, "mallory", MALLORY)
+    if has_ended:
+        alert_of_job(desk, "mallory", MALLORY, is_firing=False)
+
+    is_vouched = desk.is_vouched(leaves_for_alert(MALLORY), "n2")
+    blame(desk, "n2", MALLORY, "inc-1", FINDING, ChargeKind.ALERT)
+
+    kept = [one.record for one in journal.entries if isinstance(one.record, NodeBlamed)]
+    assert not is_vouched
+    assert [one.witness for one in kept] == [Witness.LAUNCHER]
+
+
+@pytest.mark.parametrize("has_ended", [False, True])
+def test_an_alert_of_another_speaks_for_the_plan_and_the_blame(*, has_ended: bool) -> None:
+    desk, journal = desk_of()
+    alert_of_job(desk, "alertmanager", MALLORY)
+    if has_ended:
+        alert_of_job(desk, "alertmanager", MALLORY, is_firing=False)
+
+    is_vouched = desk.is_vouched(leaves_for_alert(MALLORY), "n2")
+    blame(desk, "n2", MALLORY, "inc-1", FINDING, ChargeKind.ALERT)
+
+    kept = [one.record for one in journal.entries if isinstance(one.record, NodeBlamed)]
+    assert is_vouched
+    assert [one.witness for one in kept] == [Witness.ALERT]
+
+
+def test_a_rule_gone_mad_and_a_forged_death_together_drain_nothing() -> None:
+    desk, _journal = desk_of(ClusterPolicy(budgets=Budgets(nodes_held_percent=10.0)))
+    nodes = [f"n{number}" for number in range(1, 10)]
+    labels = {"alertname": "RankmendGpuLost", "severity": "critical", "action": "drain"}
+    told = [IncomingAlert({**labels, "node": node}, {}, desk.now_unix_s(), True) for node in nodes]
+    jobs_on = {node: (JobNode(ALICE, (0,)),) for node in nodes}
+    jobs_on["n2"] = (JobNode(MALLORY, (0,)),)
+    desk.take_alerts(told, jobs_on, Sender("prometheus"))
+
+    forge(desk)
+
+    assert not desk.is_vouched(leaves_for_alert(MALLORY), "n2")
+    assert desk.unusable("n2") is None
+    assert not power_off(desk)
+
+
+@pytest.mark.parametrize(
+    ("sender", "action"), [("mallory", "drain"), ("alertmanager", "watch")], ids=str
+)
+def test_an_alert_of_the_owner_and_one_that_rules_nothing_out_are_no_second_party(
+    sender: str, action: str
+) -> None:
+    desk, _journal = desk_of()
+
+    alert_by(desk, sender, action)
+    forge(desk)
+
+    assert desk.unusable("n2") is None
+    assert not power_off(desk)
+
+
+@pytest.mark.parametrize(
+    ("witness", "is_vouched"),
+    [
+        (by_alert, True),
+        (by_agent, True),
+        (by_another, True),
+        (by_policy, True),
+        (by_slurm, False),  # Slurm is asked anew, before it drains
+        (lambda _desk: None, False),
+    ],
+)
+def test_a_drain_for_a_plan_needs_no_further_word_where_a_witness_speaks(
+    witness: Callable[[ClusterController], None], is_vouched: bool
+) -> None:
+    desk, _journal = desk_of()
+
+    witness(desk)
+    request = PlanRequest(MALLORY, "inc-1", 1, PlanStep.MOVE, FINDING, ("n2",), 2, is_standing=True)
+
+    assert desk.is_vouched(request, "n2") == is_vouched
+    assert desk.is_vouched(request, "n3") == (witness is by_policy)
+
+
+def stops_of(desk: ClusterController, job: str, count: int) -> int:
+    """Return how many of so many training jobs of the job's owner may be stopped."""
+    asked = [
+        PlanRequest(
+            job,
+            f"{job}-{number}",
+            1,
+            PlanStep.RESTART_IN_PLACE,
+            FINDING,
+            (),
+            2,
+            is_standing=False,
+        )
+        for number in range(count)
+    ]
+    return sum(desk.judge(request).judgement.value == "allowed" for request in asked)
+
+
+@pytest.mark.parametrize(
+    ("witness", "sharer"),
+    [
+        (lambda _desk: None, "mallory"),
+        (by_slurm, "mallory"),  # says where the job is, and not that the node is bad
+        (by_agent, "mallory"),
+        (by_alert, ""),
+        (by_another, ""),
+        (by_policy, ""),
+    ],
+)
+def test_a_drain_counts_to_the_share_of_the_owner_whose_launchers_alone_say_what_is_wrong(
+    witness: Callable[[ClusterController], None], sharer: str
+) -> None:
+    desk, _journal = desk_of()
+
+    witness(desk)
+    request = PlanRequest(MALLORY, "inc-1", 1, PlanStep.MOVE, FINDING, ("n2",), 2, is_standing=True)
+
+    assert desk.sharer_of(request) == sharer
+    assert desk.sharer_of(replace(request, approved_by="ann")) == ""
+    desk.is_only_subject = lambda owner: owner == "mallory"
+    assert desk.sharer_of(request) == ""
+
+
+def test_one_subject_leaves_others_half_of_the_stops_of_an_hour_and_all_share_one_bound() -> None:
+    desk, _journal = desk_of(ClusterPolicy(budgets=Budgets(stops_per_hour_max=6)))
+
+    assert stops_of(desk, MALLORY, 9) == 3
+    assert stops_of(desk, "job-2-of-mallory", 9) == 0
+    assert stops_of(desk, ALICE, 9) == 2, "half of what is left, rounded up"
+    assert stops_of(desk, BOB, 9) == 1
+    assert stops_of(desk, CAROL, 9) == 0
+
+
+@pytest.mark.parametrize("stops_max", range(1, 13))
+def test_whatever_the_order_in_which_subjects_ask_no_more_jobs_stop_than_the_bound(
+    stops_max: int,
+) -> None:
+    desk, journal = desk_of(ClusterPolicy(budgets=Budgets(stops_per_hour_max=stops_max)))
+
+    for count in range(1, 5):
+        for job in (CAROL, ALICE, MALLORY, BOB):
+            stops_of(desk, job, count)
+
+    assert 0 < len([one for one in journal.entries if isinstance(one.record, Spent)]) <= stops_max
+
+
+def test_only_subject_of_a_site_and_a_site_of_one_party_have_all_stops_of_an_hour() -> None:
+    policy = ClusterPolicy(budgets=Budgets(stops_per_hour_max=4))
+    alone, _journal = desk_of(policy)
+    alone.is_only_subject = lambda owner: owner == "mallory"
+    of_one_party, _journal = desk_of(replace(policy, single_tenant=True))
+
+    assert [stops_of(desk, MALLORY, 9) for desk in (alone, of_one_party)] == [4, 4]
+
+
+def test_stops_of_an_older_controller_count_for_all() -> None:
+    """It wrote no subject of a stop."""
+    journal = MemoryJournal(make_desk()[2])
+    journal.append_many([Spent(f"old-{number}", "i", 1, "move", (), True) for number in range(3)])
+    desk, _journal = desk_of(ClusterPolicy(budgets=Budgets(stops_per_hour_max=4)), journal)
+
+    assert (stops_of(desk, MALLORY, 9), stops_of(desk, ALICE, 9)) == (1, 0)
