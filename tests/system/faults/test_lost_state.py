@@ -28,8 +28,7 @@ def test_a_job_trains_on_under_a_controller_that_has_lost_its_folder_and_is_reco
     service.kill()
     lost = storage.lose(service.state)
     service.start()
-    service.wait_logged("attempt adopted")
-    (adopted,) = service.journaled(Adopted)
+    (adopted,) = eventually(lambda: service.journaled(Adopted), "the attempt is adopted")
     nodes.wait_step(newest(nodes) + 50)
 
     assert adopted.attempt == 1
@@ -57,8 +56,7 @@ def test_a_job_trains_on_under_a_controller_that_has_lost_its_folder_and_is_reco
     service.kill()
     lost.end()
     service.start()
-    service.wait_logged("attempt adopted", 2)
-    (again,) = service.journaled(Adopted)
+    (again,) = eventually(lambda: service.journaled(Adopted), "the attempt is adopted again")
     assert (again.attempt, again.is_history_lost) == (2, False)
     assert again.epoch > adopted.epoch
     nodes.wait_step(newest(nodes) + 50)
