@@ -1,8 +1,8 @@
 """The standard output and standard error of a process that must never wait for its console.
 
 `take_over` puts outlets behind ``sys.stdout`` and ``sys.stderr``, so that logs, notices, tracebacks
-and `print` all go through them. What can't be written in time is dropped and counted
-(`rankmend.console`). At the end of the process what is left is flushed, with a bound.
+and `print` all go through them. What can't be written in time is dropped and counted.
+At the end of the process what is left is flushed, with a bound.
 
 Writes to descriptors that may block, for callers that must never wait.
 

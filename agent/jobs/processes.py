@@ -11,7 +11,7 @@ runs as root or has CAP_SYS_PTRACE.
 
 The pod of a rank, by its control group; its names by the kubelet's folders of logs.
 
-Source: /proc/<pid>/cgroup (`agent.jobs.processes`), /var/log/pods/<namespace>_<name>_<UID> (`agent.jobs.kubelet`).
+Source: /proc/<pid>/cgroup (above), /var/log/pods/<namespace>_<name>_<UID> (`agent.jobs.kubelet`).
 Cost:   one small read a rank, and one look at the folder where a rank is in a pod.
 """
 

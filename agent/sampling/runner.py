@@ -1,6 +1,6 @@
 """Runs each collector on its own interval, isolated from all others (`agent/sampling/collection.py`).
 
-`agent/sampling/schedule.py` says when, `agent/sampling/runner.py` in which thread.
+`agent/sampling/schedule.py` says when.
 
 Threads that run collectors, so that one that hangs holds up no other.
 

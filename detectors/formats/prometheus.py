@@ -10,7 +10,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
-from detectors.slow.measured_parts import HardwareReading, reading_of
+from detectors.slow.hardware_reading import HardwareReading, reading_of
 from rankmend.errors import SourceError
 
 READINGS_MAX: Final = 5_000_000  # some 800 MB

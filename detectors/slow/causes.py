@@ -32,14 +32,8 @@ from detectors.slow.explanation import (
     SlowSection,
     Statistic,
 )
-from detectors.slow.measured_parts import (
-    RUN_QUEUE,
-    HardwareReading,
-    Part,
-    SeriesOfParts,
-    tabulate,
-    value_of_part,
-)
+from detectors.slow.hardware_reading import RUN_QUEUE, HardwareReading
+from detectors.slow.measured_parts import Part, SeriesOfParts, tabulate, value_of_part
 
 SIGMAS: Final = 4.0  # beyond the peers' own variation, as in detectors.slow.work_table
 CAUSES_MAX: Final = 8

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from detectors.slow.measured_parts import HardwareReading
+from detectors.slow.hardware_reading import HardwareReading
 from rankmend.errors import SourceError
 
 Matrix = NDArray[np.float64]

@@ -1,56 +1,14 @@
-"""Readings of hardware by metric, part and time, and the value that a part had in a period. Pure.
-
-Samples of hardware metrics, as `detectors.slow.causes` and `detectors.slow.odd_nodes` read them.
-"""
+"""Readings of hardware by metric, part and time, and the value that a part had in a period. Pure."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import isfinite
 from statistics import median
-from typing import Final
 
 from detectors.slow.explanation import Sign, SlowPeriod, Statistic
-
-# Waiting time of a rank's main thread. It includes waiting because the CPU quota is used up: the
-# thread stays on the run queue (kernel/sched/stats.h, sched_info_enqueue).
-RUN_QUEUE: Final = "rankmend_rank_run_queue_seconds_total"
-
-
-@dataclass(frozen=True, slots=True)
-class HardwareReading:
-    """One sample of one series of a node.
-
-    One clock dates all samples of one diagnosis: Prometheus's, or the collector's.
-    """
-
-    node: str
-    metric: str  # as in docs/reference/metrics.md
-    value: float
-    at_s: float
-    device: str = ""  # UUID of a GPU, name of a NIC, disk or cgroup; empty: the node itself
-    labels: tuple[tuple[str, str], ...] = ()  # the others: reason, kind, port ...
-
-
-def reading_of(
-    metric: str, labels: Mapping[str, str], value: float, at_s: float, node: str
-) -> HardwareReading:
-    """Return a reading of a series; its device is the first one that the labels name."""
-    named = next((name for name in ("uuid", "device", "cgroup") if labels.get(name)), None)
-    if metric == RUN_QUEUE:  # the part is the rank, and its own labels stay
-        named = "device"
-        part = f"rank {labels.get('rank', '')} of {labels.get('job_id', '')[:8]}"
-        labels = {**labels, named: part}
-    return HardwareReading(
-        node=node,
-        metric=metric,
-        value=value,
-        at_s=at_s,
-        device=labels[named] if named else "",
-        labels=tuple(sorted((key, text) for key, text in labels.items() if key != named)),
-    )
-
+from detectors.slow.hardware_reading import HardwareReading
 
 Part = tuple[str, str]  # node and device
 Labels = tuple[tuple[str, str], ...]

@@ -18,7 +18,7 @@ from detectors.slow.explanation import (
     pressure,
     rate,
 )
-from detectors.slow.measured_parts import RUN_QUEUE
+from detectors.slow.hardware_reading import RUN_QUEUE
 
 _DIRTY: Final = Sign(
     "rankmend_host_memory_dirty_bytes",

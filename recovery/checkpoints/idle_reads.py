@@ -33,9 +33,9 @@ from rankmend.clock import Clock, SystemClock
 from rankmend.errors import RankmendError
 from rankmend.parts_path import program
 from recovery.checkpoints.deadline import Deadline
+from recovery.checkpoints.digests import BLOCK_BYTES, DIGEST_BYTES
 from recovery.checkpoints.files.archive import check_members, read_archives
 from recovery.checkpoints.files.reader import FileReader, MemberProgress, ReadProgress
-from recovery.checkpoints.manifests import BLOCK_BYTES, DIGEST_BYTES
 from recovery.checkpoints.priority import lower_disk_priority
 
 LEAST_BYTES: Final = (

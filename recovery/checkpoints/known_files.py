@@ -21,6 +21,7 @@ from typing import Final
 from detectors.wording import counted
 from rankmend.clock import Clock
 from recovery.checkpoints.deadline import Deadline, UnfinishedError
+from recovery.checkpoints.digests import BLOCK_BYTES, DIGEST_BYTES, blocks_of, new_digest
 from recovery.checkpoints.files.reader import (
     ChangedError,
     DefectError,
@@ -30,15 +31,7 @@ from recovery.checkpoints.files.reader import (
     Signature,
     SumError,
 )
-from recovery.checkpoints.manifests import (
-    BLOCK_BYTES,
-    DIGEST_BYTES,
-    FileRecord,
-    Manifests,
-    Stamp,
-    blocks_of,
-    new_digest,
-)
+from recovery.checkpoints.manifests import FileRecord, Manifests, Stamp
 from recovery.checkpoints.names import shown
 from recovery.messages.candidates import Share
 

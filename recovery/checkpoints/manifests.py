@@ -4,10 +4,6 @@
 file of one share. It saves reading, and it proves nothing more than that: names and structure are
 always checked, a sample of the blocks is read again, and a manifest that is damaged, foreign or
 out of date costs a read. Only launchers write one.
-
-Digests of a checkpoint's files: one for each block, so that a few of them can be checked alone.
-
-They find bytes that changed by accident. Whoever can write the files can write the digests, too.
 """
 
 import logging
@@ -21,30 +17,14 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import xxhash
 
 from rankmend.errors import RankmendError, SourceError, StorageError
 from rankmend.files import read_if_there, replace_file
 from rankmend.own_folder import ROOT_UID, refuse_foreign_link
 from recovery.checkpoints.deadline import Deadline
+from recovery.checkpoints.digests import DIGEST_BYTES, blocks_of, digest_of_text
 from recovery.checkpoints.marks import BESIDE
 from recovery.messages.candidates import Share
-
-BLOCK_BYTES: Final = 4 << 20
-DIGEST_BYTES: Final = 8
-
-new_digest: Final = xxhash.xxh3_64
-
-
-def blocks_of(size_bytes: int) -> int:
-    """Return how many blocks a file of this size has."""
-    return -(-size_bytes // BLOCK_BYTES)
-
-
-def digest_of_text(text: str) -> str:
-    """Return a short name for any text."""
-    return xxhash.xxh3_64_hexdigest(text.encode("utf-8", "surrogateescape"))
-
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ docs/INTEGRATIONS.md (conditions of its monitors, and the taints that its guide 
 The taint `nvidia.com/gpu` of GPU pools says that there are GPUs, and is no fault. A condition of the kubelet itself (Ready,
 MemoryPressure ...) is none either: rankmend hears the ranks.
 
-Reads the nodes of our jobs in Kubernetes: their states for people, and, if asked, what other tools say of them as alerts (`recovery.service.kubernetes_service`).
+Reads the nodes of our jobs in Kubernetes: their states for people, and, if asked, what other tools say of them as alerts.
 """
 
 import logging

@@ -7,8 +7,8 @@ import xxhash
 
 from rankmend.clock import SystemClock
 from recovery.checkpoints.deadline import Deadline
+from recovery.checkpoints.digests import BLOCK_BYTES
 from recovery.checkpoints.files.reader import FileReader
-from recovery.checkpoints.manifests import BLOCK_BYTES
 
 BLOCK = BLOCK_BYTES
 SIZE_BYTES = 2 * BLOCK + 12_345

@@ -17,7 +17,7 @@ from rankmend.files import read_capped
 if TYPE_CHECKING:
     import urllib3
 
-    from detectors.slow.measured_parts import HardwareReading
+    from detectors.slow.hardware_reading import HardwareReading
 
 FILE_BYTES_MAX: Final = 512_000_000
 ANSWER_BYTES_MAX: Final = 256_000_000

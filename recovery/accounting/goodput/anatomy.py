@@ -3,7 +3,7 @@
     step = compute + communication + I/O - hidden communication - hidden I/O
 
 A rank tells for how long it stood still for communication and I/O, or worked at it: the part that is not hidden behind
-compute. So the parts here sum to the step. What is hidden stands beside them (`recovery.accounting.goodput.anatomy`).
+compute. So the parts here sum to the step. What is hidden stands beside them.
 
 What of the mean step's communication and reading was hidden behind the ranks' own work.
 """

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from detectors.formats.prometheus import read_page
-from detectors.slow.measured_parts import HardwareReading
+from detectors.slow.hardware_reading import HardwareReading
 from rankmend.errors import SourceError
 from rankmend.printable import printable
 

@@ -15,7 +15,7 @@ import threading
 from typing import Final
 
 from recovery.checkpoints.deadline import Deadline
-from recovery.checkpoints.manifests import BLOCK_BYTES
+from recovery.checkpoints.digests import BLOCK_BYTES
 
 CHUNK_BYTES: Final = 1 << 20  # of a read through the cache
 BUFFER_BYTES: Final = BLOCK_BYTES  # of a read past it: the kernel reads nothing ahead then

@@ -12,8 +12,8 @@ import xxhash
 
 from rankmend.errors import RankmendError
 from recovery.checkpoints.deadline import Deadline
+from recovery.checkpoints.digests import BLOCK_BYTES, new_digest
 from recovery.checkpoints.files.bulk_reads import CHUNK_BYTES, BulkReads, give_back, take_buffer
-from recovery.checkpoints.manifests import BLOCK_BYTES, new_digest
 from recovery.messages.candidates import HeldPart
 
 _WINDOW_BYTES: Final = 1 << 16

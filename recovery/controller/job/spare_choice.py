@@ -3,13 +3,13 @@
 Near is who shares the NVLink domain, else the leaf switch or Slurm's block, whichever is smaller, else the chassis or rack, else the smallest switch above: ranks that were neighbours stay neighbours, a tensor-parallel group that spans nodes
 stays within NVLink, and no ring crosses one more uplink. Nodes that a job
 leaves together may share what broke. A spare below that part would be the next to fail, so it is taken last: only where the job would stand without it. One below a part that is known to be broken
-does not get here (`recovery.controller.job.spare_choice`), unless the policy wants it. A spare whose network a probe has found slow is taken last, too,
+does not get here (below), unless the policy wants it. A spare whose network a probe has found slow is taken last, too,
 and after all others one that an alert rules out: its fault is known, and that of a node below a part only may be.
 
 Which spares may take no place, since they hang on a shared part that is known to be broken.
 
 Known is what an alert tells of the part, or what is named as the one explanation of the nodes that the job has lost and that are still gone. A part that
-is only one of several explanations bars nobody: its spares are taken last (`recovery.controller.job.spare_choice`).
+is only one of several explanations bars nobody: its spares are taken last.
 """
 
 from collections.abc import Collection, Mapping, Sequence

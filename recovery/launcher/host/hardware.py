@@ -28,7 +28,7 @@ from typing import Final
 
 from detectors.formats.prometheus import read_page
 from detectors.slow.cause_table import METRICS, SELECTIONS
-from detectors.slow.measured_parts import RUN_QUEUE, HardwareReading
+from detectors.slow.hardware_reading import RUN_QUEUE, HardwareReading
 from rankmend.agent_page import LISTENS_AT, read_agent
 from rankmend.clock import Clock
 from rankmend.errors import SourceError

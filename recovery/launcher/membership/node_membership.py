@@ -1,7 +1,7 @@
 """How a launcher takes part in its job: who it is, its peers, its access to the checkpoint folder.
 
-On several nodes these are `peers.Peers` and `checkpoint_access.Storage`; on one node, what
-`recovery.launcher.membership.node_membership` has in their place.
+On several nodes these are `peer_launchers.Peers` and `checkpoint_access.Storage`; on one node, what
+is below in their place.
 
 The lease by which the launchers of one attempt keep it alive, and the clock that dates it.
 

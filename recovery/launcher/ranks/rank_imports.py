@@ -16,7 +16,7 @@ What the ranks of a script import, kept from one run to the next for the fork se
 
     <state>/imports/<hash>.json   one file per interpreter, working folder and script or module
 
-It has the list of `recovery.launcher.ranks.rank_imports`, the verdicts of the trials, how long they took, and of which
+It has the list of what all ranks have imported, the verdicts of the trials, how long they took, and of which
 version the script was. With it
 the next run's server imports everything once, without trials, and forks the first attempt as well. A file that is torn,
 too large, too old or of another version counts as none. Written and removed on a thread: a disk that hangs holds up

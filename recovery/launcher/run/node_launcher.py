@@ -3,7 +3,7 @@
 The link between a launcher and its controller: in one process, or over the network.
 
 `recovery.launcher.run.in_process_link` hosts the controller of a job on one node; `recovery.launcher.run.remote_link`
-talks to a controller elsewhere. `recovery.launcher.run.node_launcher.serve` runs a launcher over either.
+talks to a controller elsewhere. `serve` runs a launcher over either.
 
 The file in which torchrun records why a job failed, for a scheduler or a launcher above it.
 

@@ -149,7 +149,7 @@ class ConnectionGuard(asyncio.BufferedProtocol):
 
 
 class ConnectionRoom:
-    """All connections that have shaken hands. `recovery.service.http.guard` bounds their number."""
+    """All connections that have shaken hands. The entrance bounds their number."""
 
     def __init__(self, server: web.Server, now_s: Callable[[], float]) -> None:
         """``now_s`` runs only while the service listens: nobody is slow that it did not read."""

@@ -27,7 +27,7 @@ from detectors.slow.explanation import (
     Statistic,
     explanation_page,
 )
-from detectors.slow.measured_parts import HardwareReading, reading_of
+from detectors.slow.hardware_reading import HardwareReading, reading_of
 from rankmend.cli.diagnosis.diagnose_slow import slow
 from rankmend.errors import SourceError
 from tests.support.slow_traces import NODES, ONSET_S, run_slow, write_trace

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detectors.slow.live import LiveLimits, SlowLive, SlowLook, Steps
+from detectors.slow.live import SlowLive, Steps
+from detectors.slow.live_look import LiveLimits, SlowLook
 
 LOOK_S = 2.0
 NO_ACTIVE: frozenset[int] = frozenset()

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from bench.scoreboard.host_cases import FAULTS, LEVELS, host_job
 from detectors.diagnosis import Verdict
 from detectors.formats.traces.host_csv import read
+from detectors.slow.hardware_reading import HardwareReading, reading_of
 from detectors.slow.host_table import QUANTITIES, HostTable, table_of
-from detectors.slow.measured_parts import HardwareReading, reading_of
 from detectors.slow.odd_nodes import HostLimits, HostReason, _distances, diagnose_hosts
 from rankmend.cli.diagnosis.diagnose_hosts import hosts
 from rankmend.errors import SourceError

@@ -9,10 +9,10 @@ import xxhash
 
 from rankmend.clock import SystemClock
 from recovery.checkpoints.deadline import Deadline
+from recovery.checkpoints.digests import BLOCK_BYTES, blocks_of
 from recovery.checkpoints.files.bulk_reads import CHUNK_BYTES
 from recovery.checkpoints.files.content import check_file, identify
 from recovery.checkpoints.files.reader import FileReader
-from recovery.checkpoints.manifests import BLOCK_BYTES, blocks_of
 from recovery.messages.candidates import CheckpointFormat
 
 BLOCK = BLOCK_BYTES

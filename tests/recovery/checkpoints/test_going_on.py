@@ -13,8 +13,8 @@ import pytest
 from rankmend.clock import SystemClock
 from recovery.checkpoints.background import CheckpointWatch
 from recovery.checkpoints.deadline import Deadline
+from recovery.checkpoints.digests import BLOCK_BYTES
 from recovery.checkpoints.finder import CheckpointFinder
-from recovery.checkpoints.manifests import BLOCK_BYTES
 from recovery.messages.candidates import CheckpointSettings, CheckpointVerdict, Hindrance
 from tests.support.checkpoint_contents import npz_file
 from tests.support.eventually import eventually

@@ -13,6 +13,7 @@ import pytest
 
 from rankmend.clock import SystemClock
 from recovery.checkpoints.deadline import Deadline, UnfinishedError
+from recovery.checkpoints.digests import BLOCK_BYTES
 from recovery.checkpoints.files.bulk_reads import CHUNK_BYTES
 from recovery.checkpoints.files.content import check_file
 from recovery.checkpoints.files.reader import (
@@ -32,7 +33,6 @@ from recovery.checkpoints.idle_reads import (
     state_of,
     take_over,
 )
-from recovery.checkpoints.manifests import BLOCK_BYTES
 from recovery.messages.candidates import CheckpointFormat
 from tests.support.bulk_reads import digests_of
 from tests.support.eventually import DEADLINE_S

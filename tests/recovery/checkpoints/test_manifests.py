@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from recovery.checkpoints.deadline import Deadline
+from recovery.checkpoints.digests import BLOCK_BYTES
 from recovery.checkpoints.finder import CheckpointFinder
-from recovery.checkpoints.manifests import BLOCK_BYTES, BYTES_MAX, Manifests
+from recovery.checkpoints.manifests import BYTES_MAX, Manifests
 from recovery.messages.candidates import CheckpointSettings, CheckpointVerdict, Hindrance, Share
 from tests.support.checkpoint_saves import flip_last_member, save_folder, save_npz
 

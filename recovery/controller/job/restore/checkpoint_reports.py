@@ -12,7 +12,7 @@ Joins what several launchers say of the checkpoints.
 
 Launchers that see one folder each read a share of a checkpoint's files: it is valid once all shares
 are, or once one launcher speaks for the whole, and a defect in any share damages it. A node speaks only
-for the share that it was given. Where nodes see different folders, `recovery.controller.job.restore.checkpoint_reports` joins these.
+for the share that it was given. Where nodes see different folders, the rules for local disks join these.
 """
 
 from collections import defaultdict

@@ -1,7 +1,7 @@
 """Whether the next attempt begins from what its ranks have kept in memory. Pure.
 
 A snapshot is restored only where every rank's part of one step is there, whole and unchanged: on the node on which it is to
-run, or on another one that is heard, from which it is fetched; or that of a rank which is equal (`recovery.controller.job.restore.snapshot_choice`). The newest such step wins over the checkpoint unless that is newer, or restores of it have led to no progress. A step at
+run, or on another one that is heard, from which it is fetched; or that of a rank which is equal (below). The newest such step wins over the checkpoint unless that is newer, or restores of it have led to no progress. A step at
 which replicas differ is passed over, because one of them is wrong and the older ones were equal; but of three or more the majority is
 restored, on the odd rank too, where that saves as much as for a rank that was lost. Once the same error
 has come again at the same step, or twice more at later ones, the job goes back to the checkpoint: a loss that is no number

@@ -16,7 +16,7 @@ from detectors.parts.shared_blame import SharedBlame
 from detectors.slow.cause_table import METRICS
 from detectors.slow.causes import explain_slow
 from detectors.slow.explanation import SlowExplanation, SlowPeriod, SlowPlace, SlowSection
-from detectors.slow.measured_parts import HardwareReading, reading_of
+from detectors.slow.hardware_reading import HardwareReading, reading_of
 from detectors.wording import counted
 from recovery.controller.job.watch.slow_together import explain_together
 from recovery.journal.attempt_records import Placement

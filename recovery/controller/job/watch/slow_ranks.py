@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from detectors.finding import Blame, Evidence, Finding, Kind, Severity, Symptom, SymptomKind
 from detectors.persistence import Persistence, Track, look
-from detectors.slow.live import SECTIONS, LiveLimits, SlowLook, SlowRank, StepRow
+from detectors.slow.live_look import SECTIONS, LiveLimits, SlowLook, SlowRank, StepRow
 from detectors.wording import counted
 from rankmend.rank_values import ToldPlace
 from recovery.journal.observation_records import SlowEnded, SlowFound
