@@ -653,7 +653,7 @@ def test_on_a_bad_day_the_fleet_shows_what_needs_a_person_first_and_leads_to_the
     assert re.findall(r">(job-[0-9]+)</a>", fleet)[:5] == [
         "job-1", "job-298", "job-297", "job-299", "job-0",
     ]  # fmt: skip
-    assert '<a href="./jobs?state=standing"><b>1</b> standing</a>' in fleet
+    assert '<a href="./jobs?state=standing"><b>1</b> job standing</a>' in fleet
     assert re.findall(r">(job-[0-9]+)</a>", jobs)[:4] == ["job-1", "job-298", "job-297", "job-299"]
     assert incidents.count('id="p-') == 7
     assert incidents.count('id="i-') == 39 + 100

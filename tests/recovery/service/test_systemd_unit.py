@@ -19,7 +19,7 @@ STUCK = """
 import sys, threading, time
 from pathlib import Path
 from rankmend.cli import main
-from recovery.service import backend
+from recovery.service.http import backend
 from recovery.service.jobs.worker import Worker
 
 assert backend.ALIVE_S_MAX > 1.0
