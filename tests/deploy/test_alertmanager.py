@@ -82,7 +82,8 @@ def test_rules_read_metrics_that_the_controller_has() -> None:
     known = Measures().render().decode()
 
     for name in set(re.findall(r"rankmend_controller_\w+", RULES.read_text())):
-        assert f"# HELP {name.removesuffix('_total')}" in known, name
+        family = re.sub("_(total|count|sum|bucket)$", "", name)
+        assert f"# HELP {family}" in known, name
 
 
 def test_every_rule_is_for_people_and_has_a_runbook_that_exists() -> None:
