@@ -4,6 +4,8 @@ from collections.abc import Collection, Sequence
 
 import click
 
+_SHORT = 5  # so few letters, dashes included, are the beginning of too many options
+
 
 def expand(
     arguments: Sequence[str], options: Sequence[click.Option], preferred: Collection[str]
@@ -46,4 +48,8 @@ def _complete(name: str, by_name: dict[str, click.Option], preferred: Collection
             name,
             message=f"{name} could be any of these options: {', '.join(sorted(fitting))}",
         )
+    near = {by_name[known].opts[0] for known in by_name if known.startswith(name[:-1])}
+    if near and len(name) > _SHORT:  # a wrong last letter: --nprocs
+        text = f"No such option {name!r}. Did you mean {' or '.join(sorted(near))}?"
+        raise click.NoSuchOption(name, message=text)
     return name  # click says that there is none

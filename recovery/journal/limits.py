@@ -22,6 +22,11 @@ class PlanStep(Enum):
     SHRINK = "shrink"  # leave nodes and go on with fewer
     ESCALATE = "escalate"
 
+    @property
+    def in_words(self) -> str:
+        """What people read: "restart in place"."""
+        return "give up" if self is PlanStep.ESCALATE else self.value.replace("_", " ")
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:

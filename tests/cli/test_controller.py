@@ -273,7 +273,7 @@ def test_approved_plan_is_carried_out_and_its_story_is_that_of_the_controllers_o
 
     assert f"needs a person's approval (rankmend approve {incident}, or reject)" in status
     assert asked.returncode == 2
-    assert "restart_in_place" in asked.stderr
+    assert "restart in place" in asked.stderr
     assert "add --yes" in asked.stderr
     assert done["plan"]["step"] == "restart_in_place"
     assert late.returncode == 1
@@ -288,8 +288,8 @@ def test_approved_plan_is_carried_out_and_its_story_is_that_of_the_controllers_o
     for part in (
         "rank 0 failed after step 3: SIGKILL",
         "wait status: rank 0: SIGKILL",
-        "waiting with `restart_in_place`: every plan of this job needs a person's approval",
-        "approve asked for by actor: carrying out the plan restart_in_place",
+        "waiting to restart in place: every plan of this job needs a person's approval",
+        "approve asked for by actor: carrying out the plan to restart in place",
         "reason: spare checked",
         "decision: rank 0 failed",
         "restart: attempt 2",
@@ -317,7 +317,7 @@ def test_plan_that_changed_while_a_person_thought_about_it_is_not_approved(
     service.client.release("n1", "")
     acts = [one for one in service.client.story(incident).lines if one.kind == "person_acted"]
 
-    assert "restart_in_place" in shown
+    assert "restart in place" in shown
     assert "the plan has changed, and nothing was approved" in told
     assert (code, acts) == (1, [])
 
@@ -344,7 +344,7 @@ def test_rejected_plan_ends_the_job_and_only_after_a_yes(
     noted = run(environment_of(service), "acknowledge", incident, "--reason", "seen")
     unknown = run(environment_of(service), "acknowledge", "00000000-1")
 
-    assert "restart_in_place" in question
+    assert "restart in place" in question
     assert "stops the remaining ranks" in question
     assert (refused, before, accepted) == (1, "waiting", 0)
     assert service.job("ask-reject").state == "escalated"

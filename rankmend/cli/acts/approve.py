@@ -173,7 +173,7 @@ def plan(job: str, node: str | None, access: Access, as_json: bool) -> None:
 def describe(plan: "wire.PlanView") -> str:
     """Return a plan in words, with one line each for the step, the cause and the approval."""
     about = f"incident {plan.incident_id} of job {plan.job}, try {plan.try_number}"
-    lines = [f"{about if plan.incident_id else f'job {plan.job}'}: {plan.step}"]
+    lines = [f"{about if plan.incident_id else f'job {plan.job}'}: {plan.step.replace('_', ' ')}"]
     if plan.without:
         lines.append(f"  without {', '.join(plan.without)}")
     lines.append(f"  because: {plan.reason}")

@@ -271,16 +271,20 @@ def _head(job: "wire.JobView", spares: "Mapping[str, int] | None") -> "Text":
         (say_state(job.state), _COLOURS.get(job.state, "white")),
         ("  paused", "yellow") if job.is_paused else "",
         f"  attempt {job.attempt}, {counted(job.world_size, 'rank')} on {counted(job.nodes, 'node')}{spare}, "
-        f"{counted(job.restarts, 'restart')}{_left(job.restarts_left)}, {job.restarts_without_progress} without "
-        f"progress{_left(job.no_progress_left)}, {counted(job.incidents, 'incident')}",
+        f"{counted(job.restarts, 'restart')}{_patience(job)}, {counted(job.incidents, 'incident')}",
     )
     if job.highest_step is not None:
         head.append(f", highest step {job.highest_step}")
     return head
 
 
-def _left(count: int | None) -> str:
-    return "" if count is None else f" ({count} left)"
+def _patience(job: "wire.JobView") -> str:
+    """Return how near the job is to giving up, where its newest restarts brought no progress."""
+    if not job.restarts_without_progress:
+        return ""
+    text = f", the last {job.restarts_without_progress} without progress"
+    left = [one for one in (job.restarts_left, job.no_progress_left) if one is not None]
+    return f"{text} (gives up after {min(left)} more)" if left else text
 
 
 def _render_job(
@@ -371,7 +375,8 @@ def _say_plan(plan: "wire.PlanView") -> str:
         todo = "rankmend resume --node NODE returns one to service"
     if plan.waits_for == "storage":
         todo = "it goes on by itself"
-    return f"{plan.step}{left} waits: {plan.judgement_reason} ({todo})"
+    step = plan.step.replace("_", " ")
+    return f"{step}{left} waits: {plan.judgement_reason} ({todo})"
 
 
 def _say_source(picture: Picture) -> str:

@@ -256,11 +256,11 @@ def _waiting(job: RunningJob, incident: OpenIncident) -> Notice:
     severity = Severity.WARNING if trains(finding) else Severity.CRITICAL
     if incident.waits_cause is WaitCause.OBSERVE:
         kind, severity = NoticeKind.PLAN_OBSERVED, Severity.INFO
-        need = f"would have: {plan.step.value}"
+        need = f"would {plan.step.in_words}"
     return Notice(
         kind,
         severity,
-        f"job {job.name}: the plan {plan.step.value} is waiting: {reason}",
+        f"job {job.name}: the plan to {plan.step.in_words} is waiting: {reason}",
         f"`rankmend why {incident_id}` shows the plan; {todo}",
         job.job_id,
         job.name,

@@ -222,8 +222,8 @@ def _approve(command: PersonCommand, ledger: Ledger, _floor: Floor) -> Reply:
     if incident is None:
         return Reply(PersonActed(command, "the job starts, at step 0 if nothing can be restored"))
     assert incident.waits is not None, "checked before"
-    step = incident.waits[0].step.value
-    return Reply(PersonActed(command, f"carrying out the plan {step}"))
+    step = incident.waits[0].step.in_words
+    return Reply(PersonActed(command, f"carrying out the plan to {step}"))
 
 
 def _pause(command: PersonCommand, _ledger: Ledger, _floor: Floor) -> Reply:

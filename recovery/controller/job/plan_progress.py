@@ -167,7 +167,7 @@ class PlanProgress:
         has_failed = finding.kind is Kind.RANK_FAILED or bool(self._situation.observation.failed)
         if not has_failed:
             return Judgement.WAIT
-        text = f"observe mode: not taken: {made.step.value}; the job ends, as it would without rankmend"
+        text = f"observe mode: it would {made.step.in_words}; the job ends, as it would without rankmend"
         self._situation.record(event_of(incident, Outcome.ESCALATE, text))
         return Judgement.REFUSED
 

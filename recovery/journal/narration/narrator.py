@@ -554,8 +554,8 @@ def _(record: FinderChosen) -> str:
 @narrate.register
 def _(record: PlanWaits) -> str:
     if record.cause is WaitCause.OBSERVE:
-        return f"would have: `{record.plan.step.value}`: {record.plan.reason}; {record.reason}"
-    return f"waiting with `{record.plan.step.value}`: {record.reason}"
+        return f"would {record.plan.step.in_words}: {record.plan.reason}; {record.reason}"
+    return f"waiting to {record.plan.step.in_words}: {record.reason}"
 
 
 @narrate.register

@@ -168,7 +168,7 @@ def _done(ledger: Ledger, incident: OpenIncident) -> Iterator[str]:
         yield f"{incident.approved_by} approved the plan"
     if plan is not None:
         left = f", without {', '.join(plan.without[:8])}" if plan.without else ""
-        yield f"decided: {plan.step.value}{left}"
+        yield f"decided: {plan.step.in_words}{left}"
     if state.try_number > 1:
         yield f"tried {counted(state.try_number - 1, 'time')} before"
     if state.phase in (Phase.RESTORING, Phase.VERIFYING):

@@ -89,7 +89,7 @@ def test_a_job_whose_rank_fails_ends_and_what_would_have_been_done_is_journaled(
     eventually(lambda: state(up, speaker.job_id) in ("stopping", "escalated"), "the job ends")
     assert causes(up, speaker.job_id) == ["observe"]
     lines = [line.text or "" for line in up.client("admin").story(speaker.job_id).lines]
-    assert any(line.startswith("would have: `restart_in_place`") for line in lines), lines
+    assert any(line.startswith("would restart in place") for line in lines), lines
     assert not any("start: attempt 2" in line for line in lines)
 
 

@@ -46,7 +46,7 @@ def test_a_plan_that_waits_says_why_until_it_is_approved() -> None:
 
     assert notice.kind is NoticeKind.PLAN_WAITS
     assert notice.severity is Severity.CRITICAL, "the job stands"
-    assert "move is waiting: dry run" in notice.summary
+    assert "the plan to move is waiting: dry run" in notice.summary
     assert (notice.incident_id, notice.node) == ("6f1c1b52-1", "n1")
     approved = replace(waiting, incident=replace(incident(), approved_by="ann"))
     assert told(running(approved)) == ()

@@ -87,6 +87,11 @@ def test_an_abbreviation_of_several_options_names_them() -> None:
         parse("--rdzv", "1")
 
 
+def test_an_option_with_a_wrong_last_letter_names_what_begins_alike() -> None:
+    with pytest.raises(click.NoSuchOption, match=r"Did you mean --nproc-per-node\?"):
+        parse("--nprocs", "2")
+
+
 def test_arguments_of_the_script_are_never_expanded() -> None:
     assert run.make_context("run", ["train.py", "--nproc", "3"]).params["arguments"] == (
         "--nproc",

@@ -44,7 +44,7 @@ INCIDENT = PresentTrouble(
     nodes=("n1",),
     need="restarting",
     command="rankmend why 6f1c1b52-1",
-    done=("decided: restart_in_place",),
+    done=("decided: restart in place",),
     gpus_idle=64,
     is_incident=True,
 )
