@@ -34,7 +34,7 @@ from detectors.kernel.event_policy import EventTable  # noqa: E402
 from detectors.node.charges import CHARGES, Weight  # noqa: E402
 from detectors.slow.cause_table import CAUSES  # noqa: E402
 from detectors.slow.explanation import SlowSection  # noqa: E402
-from recovery.journal.incident_machine import diagram  # noqa: E402
+from recovery.journal.incident_machine import transitions_table  # noqa: E402
 from recovery.journal.witnesses import ENOUGH, IN_WORDS, OutsideAct, Witness  # noqa: E402
 from recovery.lab.fabric.fabric_report import FAMILIES as FABRIC_FAMILIES  # noqa: E402
 from recovery.service.metrics.measures import Measures  # noqa: E402
@@ -290,7 +290,7 @@ PARTS: Final[dict[tuple[str, str], Callable[[], str]]] = {
     ("docs/reference/hook-api.md", "hook api"): hook_api,
     ("docs/internals/five-incidents.md", "incidents"): incident_stories,
     ("docs/internals/scoreboard.md", "job log rounds"): job_log_rounds,
-    ("docs/operate/incidents.md", "incident"): lambda: f"```mermaid\n{diagram()}\n```\n",
+    ("docs/operate/incidents.md", "incident"): lambda: f"{transitions_table()}\n",
 }
 
 

@@ -103,14 +103,15 @@ def answer(state: IncidentState, outcome: Outcome, reason: str) -> Event:
     return Event(state.incident_id, outcome, expected_answer(state), reason)
 
 
-def diagram() -> str:
-    """Return the table as a Mermaid state diagram."""
-    lines = ["stateDiagram-v2", "    [*] --> OPENED"]
-    for (phase, outcome), after in NEXT.items():
-        if outcome is Outcome.FAILED and after is not Phase.ESCALATED:
-            lines.append(f"    {phase.name} --> {after.name}: failed, tries left")
-            lines.append(f"    {phase.name} --> {Phase.ESCALATED.name}: failed, last try")
-        else:
-            lines.append(f"    {phase.name} --> {after.name}: {outcome.value}")
-    lines += [f"    {phase.name} --> [*]" for phase in ENDED]
+def transitions_table() -> str:
+    """Return the transitions as a Markdown table, a row for each phase that acts."""
+    lines = ["| from | when it succeeds | when it fails |", "| --- | --- | --- |"]
+    for phase in (Phase.OPENED, *ACTING):
+        done = NEXT.get((phase, Outcome.SUCCEEDED)) or NEXT[phase, Outcome.ACCEPTED]
+        failed = NEXT.get((phase, Outcome.FAILED), Phase.ESCALATED)
+        last = Phase.ESCALATED.name
+        otherwise = (
+            last if failed is Phase.ESCALATED else f"{failed.name}; after the last try {last}"
+        )
+        lines.append(f"| {phase.name} | {done.name} | {otherwise} |")
     return "\n".join(lines)
