@@ -3,7 +3,7 @@
 import os
 import platform
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from resource import RLIMIT_NOFILE, RUSAGE_SELF, getpagesize, getrlimit, getrusage
 from typing import Final
@@ -71,6 +71,12 @@ FAMILIES: Final[tuple[Family, ...]] = (
         (),
         "Connections that the agent closed: a bad message, a foreign file, a bound reached.",
     ),
+    gauge(
+        "agent_node_renamed",
+        "",
+        (),
+        "1 while the node has another name than the agent reports under. Absent where that name was configured.",
+    ),
 )
 
 
@@ -84,11 +90,18 @@ class AgentCollector:
     interval_s = 5.0
 
     def __init__(
-        self, clock: Clock, table: RankTable, self_root: Path = Path("/proc/self")
+        self,
+        clock: Clock,
+        table: RankTable,
+        self_root: Path = Path("/proc/self"),
+        read_name: Callable[[], str] | None = None,
     ) -> None:
+        """``read_name`` returns the node's name of now; None: the name was configured and does not change."""
         self._clock = clock
         self._table = table
         self._root = self_root
+        self._read_name = read_name
+        self._name = None if read_name is None else read_name()
         self._started_at_s = clock.now_s()
         self._started_at_unix_s = clock.unix_s()
         self._info = (("version", RANKMEND_VERSION), ("python", platform.python_version()))
@@ -116,3 +129,5 @@ class AgentCollector:
         yield Metric("rankmend_agent_descriptors", descriptors)
         yield Metric("rankmend_agent_connections", self._table.connection_count)
         yield Metric("rankmend_agent_connections_refused_total", self._table.refused_total)
+        if self._read_name is not None:
+            yield Metric("rankmend_agent_node_renamed", int(self._read_name() != self._name))

@@ -1,7 +1,8 @@
 """All collectors of one node with what they share, run at their intervals or once. No sockets, no signals."""
 
 import logging
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
@@ -45,7 +46,7 @@ from agent.sampling.schedule import Schedule
 from agent.sources.remembered_devices import InventoryFile
 from rankmend.clock import Clock
 from rankmend.injected_log import INJECTED_LOG
-from rankmend.node import node_name
+from rankmend.node import is_name_given, node_name
 
 ONCE_S_MAX: Final = 10.0  # for `--once`; what has not answered by then is missing on the page
 
@@ -140,6 +141,11 @@ class NodeAgent:
     def _rank_samples(self) -> tuple[RankSample, ...]:
         return self.ranks.newest.samples
 
+    def _read_name(self) -> Callable[[], str] | None:
+        """Return how to read the node's name again, unless somebody has given it."""
+        is_given = is_name_given(self.config.node, os.environ) or not self._is_live
+        return None if is_given else node_name
+
     def _make_kernel_log(self) -> KernelLogCollector:
         config = self.config
         return KernelLogCollector(
@@ -224,7 +230,7 @@ class NodeAgent:
             self.kernel_log,
             *plugged,
             *((PluginsCollector(plugged),) if plugged else ()),
-            AgentCollector(clock, self.table),
+            AgentCollector(clock, self.table, read_name=self._read_name()),
             self.findings,
         )
 

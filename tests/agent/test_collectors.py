@@ -127,6 +127,21 @@ def test_agent_measures_itself() -> None:
     assert values["agent_threads"] >= 1
 
 
+def test_a_host_that_is_renamed_while_the_agent_runs_is_noticed() -> None:
+    names = iter(["n1", "n1", "n2", "n1"])
+    collector = AgentCollector(SystemClock(), RankTable(), read_name=lambda: next(names))
+
+    seen = [values_of(list(collector.collect()))["agent_node_renamed"] for _look in range(3)]
+
+    assert seen == [0, 1, 0]
+
+
+def test_a_configured_name_is_never_renamed() -> None:
+    assert "agent_node_renamed" not in values_of(
+        list(AgentCollector(SystemClock(), RankTable()).collect())
+    )
+
+
 @pytest.mark.parametrize(
     "make",
     [DiskCollector, NetworkCollector, PressureCollector, ThermalCollector],
