@@ -48,7 +48,7 @@ class ActiveAlert:
     started_unix_s: float
     seen_unix_s: float
     times: int
-    job_ids: tuple[str, ...]  # that were told of it
+    told: tuple[tuple[str, int], ...]  # jobs that were told of it, each with its attempt then
     is_firing: bool = True  # False: it flaps, and its newest word was "resolved"
     sender: Sender = NOBODY  # with the fewest limits of those that told of it
     found: FoundNode = _AS_TOLD
@@ -83,6 +83,7 @@ class JobNode:
 
     job_id: str
     ranks: tuple[int, ...]
+    attempt: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +229,7 @@ class ActiveAlerts:
             started if known is None else min(started, known.started_unix_s),
             now_unix_s,
             1 if known is None else known.times + 1,
-            () if known is None else known.job_ids,
+            () if known is None else known.told,
             sender=sender if known is None or known.sender.nodes else known.sender,
         )
 
@@ -238,11 +239,20 @@ class ActiveAlerts:
         key = active.target.key
         is_new = key not in self._active
         self._look(key, now_unix_s, is_bad=True)
-        new = [job for job in self._jobs(active, jobs_on) if job.job_id not in active.job_ids]
-        told = (*active.job_ids, *(job.job_id for job in new))
-        self._active[key] = replace(active, job_ids=told)
-        evidence = [(job.job_id, self._tell(active, job, now_unix_s)) for job in new]
-        return is_new, evidence
+        self._active[key] = active
+        return is_new, self._tell_attempts(key, self._jobs(active, jobs_on), now_unix_s)
+
+    def _tell_attempts(
+        self, key: str, jobs: Iterable[JobNode], now_unix_s: float
+    ) -> list[tuple[str, NodeEvidence]]:
+        """Return what each job's attempt must hear of an alert: once, also where the last one was told and the job stayed."""
+        active = self._active[key]
+        told = dict(active.told)
+        new = [job for job in jobs if told.get(job.job_id) != job.attempt]
+        if new:
+            told |= {job.job_id: job.attempt for job in new}
+            self._active[key] = replace(active, told=tuple(told.items()))
+        return [(job.job_id, self._tell(active, job, now_unix_s)) for job in new]
 
     def _look(self, key: str, now_unix_s: float, *, is_bad: bool) -> Track | None:
         track = look(self._tracks.get(key), self._flaps, is_bad=is_bad, at_s=now_unix_s)
@@ -272,7 +282,7 @@ class ActiveAlerts:
                     is_active=False,
                 ),
             )
-            for job_id in active.job_ids
+            for job_id, _attempt in active.told
         ]
 
     @staticmethod
@@ -337,16 +347,12 @@ class ActiveAlerts:
     def retell(
         self, node: str, jobs: tuple[JobNode, ...], now_unix_s: float
     ) -> list[tuple[str, NodeEvidence]]:
-        """Return what a job that has just come to ``node`` must hear of what is active there."""
+        """Return what an attempt that has just come to ``node``, or stays there, must hear of what is active there."""
         heard = []
         for key, active in self._active.items():
-            if active.node != node:
-                continue
-            for job in self._jobs(active, {node: jobs}):
-                if job.job_id not in active.job_ids:
-                    heard.append((job.job_id, self._tell(active, job, now_unix_s)))
-                    active = replace(active, job_ids=(*active.job_ids, job.job_id))  # noqa: PLW2901
-            self._active[key] = active
+            if active.node == node:
+                there = self._jobs(active, {node: jobs})
+                heard += self._tell_attempts(key, there, now_unix_s)
         return heard
 
 

@@ -40,6 +40,7 @@ class AlertDelivery:
         rules: AlertRules | None = None,
     ) -> int:
         """Accept alerts and pass each job its evidence; return how many alerts did not fit."""
+        self._note_running()
         taken, heard = self._desk.take_alerts(alerts, self._jobs_on(), sender, rules, self._names)
         for job_id, evidence in heard:
             job = self._jobs.running.get(job_id)
@@ -55,8 +56,8 @@ class AlertDelivery:
         if now_s - self._retold_at_s < _RETELL_S:
             return
         self._retold_at_s = now_s
+        self._note_running()
         jobs_on = self._jobs_on()
-        self._desk.note_running(jobs_on)
         for job_id, evidence in self._desk.retell(jobs_on, self._names):
             job = self._jobs.running.get(job_id)
             if job is not None:
@@ -120,6 +121,13 @@ class AlertDelivery:
         told = self._desk.told_names
         return bool(told.matched or told.unmatched)
 
+    def _note_running(self) -> None:
+        """Note the nodes of all jobs, also of one whose ranks are stopped just now: what is accused is a share of them."""
+        for job in self._jobs.running.values():
+            if job.controller is not None and job.controller.ledger.started is not None:
+                placement = job.controller.ledger.started.placement
+                self._desk.note_running(place.node for place in placement)
+
     def _jobs_on(self) -> dict[str, tuple[JobNode, ...]]:
         """Return which jobs run which ranks on each node, by what was ordered last."""
         found: dict[str, tuple[JobNode, ...]] = {}
@@ -127,7 +135,9 @@ class AlertDelivery:
             if job.controller is None or job.controller.ledger.wish is not Wish.RANKS:
                 continue
             started, job_id = job.controller.ledger.started, job.job_id
-            for place in started.placement if started is not None else ():
-                node = JobNode(job_id, place.ranks)
+            if started is None:
+                continue
+            for place in started.placement:
+                node = JobNode(job_id, place.ranks, started.attempt)
                 found[place.node] = (*found.get(place.node, ()), node)
         return found

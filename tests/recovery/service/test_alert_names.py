@@ -14,8 +14,9 @@ from recovery.messages.exchange import Endpoint, RankExit
 from recovery.messages.outside import NameMatch, NodeEvidence
 from recovery.service.roles import Role
 from recovery.service.tokens import add_token, make_token
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.service import FullClient, Running, Speaker, join_of, make_folder, running
+from tests.support.service_bench import fail_rank
 
 pytestmark = pytest.mark.process
 
@@ -105,6 +106,36 @@ def test_a_rank_that_dies_on_such_a_node_moves_off_it_and_why_says_by_which_name
     taken = [entry.record for entry in stored.read() if isinstance(entry.record, EvidenceTaken)]
     said = "gpu-1 (gpu-1.example.org in the alert; the only node with this short name)"
     assert any(said in line for record in taken for line in details(record))
+
+
+def test_alert_counts_in_each_attempt_that_stays_on_its_node(up: Running) -> None:
+    one, two = job_on(up.client(), "gpu-1", "gpu-2")  # no spare: the job needs both
+    tell(up, "gpu-1")
+    eventually(lambda: bool(evidence_of(up, one.job_id)), "the evidence is journaled")
+    fail_rank(two)
+
+    def counts_again() -> bool:
+        for speaker, port in (one, 31001), (two, 31002):
+            if speaker.ask(0.1) is not None:
+                speaker.obey()
+            else:  # each attempt meets at a place of its own
+                speaker.say(rendezvous=Endpoint("127.0.0.1", port))
+        job = up.service.worker.jobs.running[one.job_id]
+        assert job.controller is not None
+        (kept,) = job.controller.ledger.evidence.values()
+        return (kept.evidence.node, kept.attempt) == ("gpu-1", 2)
+
+    eventually(counts_again, "the second attempt knows of it")
+
+
+def test_first_alert_finds_all_nodes_counted_of_which_the_accused_are_a_share(up: Running) -> None:
+    """A rule that accuses two nodes of two is doubted, and one that does so of twenty is not."""
+    job_on(up.client(), "gpu-1", "gpu-2")
+
+    tell(up, "gpu-1")
+
+    desk = up.service.worker.desk
+    assert up.service.worker.call(desk.nodes_active).result(DEADLINE_S) == 2
 
 
 def metrics(up: Running) -> str:

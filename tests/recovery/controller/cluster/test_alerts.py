@@ -240,6 +240,26 @@ def test_a_job_that_comes_to_a_node_hears_what_is_active_there() -> None:
     assert book.retell("n1", JOBS_ON["n1"], NOW + 31) == []
 
 
+def test_each_attempt_that_stays_on_an_accused_node_hears_of_it_once() -> None:
+    def there(attempt: int) -> dict[str, tuple[JobNode, ...]]:
+        return {"n2": (JobNode(JOB, (2, 3), attempt),)}
+
+    book = ActiveAlerts(RULES)
+    book.receive([alert()], there(1), NOW)
+
+    heard = [
+        book.receive([alert()], there(1), NOW + 30)[1],
+        book.receive([alert()], there(2), NOW + 60)[1],
+        book.retell("n2", there(2)["n2"], NOW + 65),
+        book.retell("n2", there(3)["n2"], NOW + 70),
+        book.receive([alert()], there(3), NOW + 90)[1],
+    ]
+
+    assert [[job for job, _one in told] for told in heard] == [[], [JOB], [], [JOB], []]
+    over = book.forget(NOW + 90 + RULES.forget_s + 1)
+    assert [job for job, _one in over] == [JOB]
+
+
 def test_what_nobody_repeats_is_forgotten() -> None:
     book = ActiveAlerts(RULES)
     book.receive([alert()], JOBS_ON, NOW)
