@@ -149,7 +149,7 @@ class SlurmHosts:
         return path.read_text(errors="replace") if path.exists() else ""
 
     def wait(self, is_so: Callable[[], object], what: str) -> None:
-        eventually(is_so, lambda: f"{what}\n{self.logs()}", pause_s=0.1)
+        eventually(is_so, lambda: f"{what}\n{self.logs()}", pause_s=0.25)
 
     def wait_idle(self) -> None:
         def is_idle() -> bool:

@@ -56,7 +56,7 @@ class Controller:
             SystemClock(),
             folder / "scripts",
             settle_s=1.0,
-            look_s=0.2,
+            look_s=0.5,
         )
 
     def turn_until(self, is_so: Callable[[], bool], what: str) -> None:
@@ -66,7 +66,7 @@ class Controller:
                 return False
             return True
 
-        eventually(look, lambda: f"{what}: {self.desk.ledger.works}", pause_s=0.1)
+        eventually(look, lambda: f"{what}: {self.desk.ledger.works}", pause_s=0.2)
 
     def finish(self, request: SchedulerRequest) -> Work:
         self.desk.ask(request)

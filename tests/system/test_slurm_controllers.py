@@ -72,7 +72,18 @@ class Site:
                 self.job.fail_rank("kill", Random(1))
             return is_so()
 
-        eventually(look, what)
+        eventually(look, lambda: f"{what}\n{self.told()}", pause_s=0.2)
+
+    def told(self) -> str:
+        """Return where the job trains, what became of it, and the last of its journal and the controllers' logs."""
+        logs = [(one.folder / "log").read_text()[-6000:] for one in self.controllers]
+        rows = self.server.ask(
+            self.database,
+            "SELECT number, kind, left(convert_from(body, 'UTF8'), 300) FROM rankmend.record"
+            " WHERE journal LIKE 'job:%' ORDER BY number DESC LIMIT 60",
+        )
+        records = [" ".join(map(str, row)) for row in reversed(rows)]
+        return "\n".join([f"trains on {self.training()}, {self.job.outcomes}", *records, *logs])
 
     def _accuse(self, node: str) -> None:
         labels = {
@@ -142,12 +153,18 @@ def test_a_node_that_a_job_leaves_is_drained_once_though_the_controller_dies_bet
     site: Site,
 ) -> None:
     site.job.begin()
-    eventually(lambda: len(site.training()) == 2 and site.has_owner(), "the job trains")
+    eventually(
+        lambda: len(site.training()) == 2 and site.has_owner(), "the job trains", pause_s=0.2
+    )
     first = site.training()[0]
     site.break_gpu(
         first, lambda: site.state(first).startswith("drained rankmend: "), "it is drained"
     )
-    eventually(lambda: len(site.training()) == 2 and first not in site.training(), "it goes on")
+    eventually(
+        lambda: len(site.training()) == 2 and first not in site.training(),
+        "it goes on",
+        pause_s=0.2,
+    )
     second = site.training()[0]
     (site.programs / "hold").touch()
 
@@ -156,12 +173,17 @@ def test_a_node_that_a_job_leaves_is_drained_once_though_the_controller_dies_bet
     dead = site.owner()
     dead.kill()
 
-    eventually(lambda: site.state(second).startswith("drained rankmend: "), "the other does it")
+    eventually(
+        lambda: site.state(second).startswith("drained rankmend: "),
+        "the other does it",
+        pause_s=0.2,
+    )
     assert site.owner() is not dead
     client = OperatorClient([url for url in site.urls if not dead.port_in(url)])
     eventually(
         lambda: all(one.outcome == "done" for one in client.slurm().requests),
         "both ended",
+        pause_s=0.2,
     )
     client.close()
     assert [site.drains(node) for node in (first, second)] == [1, 1]
@@ -170,4 +192,5 @@ def test_a_node_that_a_job_leaves_is_drained_once_though_the_controller_dies_bet
     eventually(
         lambda: len(site.training()) == 2 and second not in site.training(),
         "it goes on",
+        pause_s=0.2,
     )

@@ -64,7 +64,7 @@ class Site:
             SystemClock(),
             self.folder / "scripts",
             settle_s=1.0,
-            look_s=0.2,
+            look_s=0.5,
             drains_look_s=0.5,
         )
 
@@ -83,7 +83,7 @@ class Site:
                 return False
             return True
 
-        eventually(look, lambda: f"{what}: {self.desk.ledger.nodes}", pause_s=0.1)
+        eventually(look, lambda: f"{what}: {self.desk.ledger.nodes}", pause_s=0.2)
 
     def check_another(self, node: str, key: str) -> None:
         """Drain a node that is not repaired, and have it checked twice: so often were all nodes looked at."""

@@ -18,14 +18,30 @@ from recovery.api import wire
 from recovery.schedulers.slurm.limits import SlurmLimits
 from recovery.service.roles import Role
 from recovery.service.tokens import add_token, make_token
+from tests.support import forked_cli, lockstep
 from tests.support.eventually import DEADLINE_S, eventually
+from tests.support.free_port import free_port
 from tests.support.service import Running, make_folder, running
 from tests.support.slurm import SlurmCluster, missing, slurm_cluster
 from tests.support.torch_here import needs_torch
+from tests.system.cluster.bed import LOCKSTEP
 
 pytestmark = [pytest.mark.site, pytest.mark.torch, pytest.mark.timeout(1500)]
 ROOT = Path(__file__).resolve().parents[2]
-STEPS = 100
+DIGITS_TORCH = ROOT / "examples/digits_torch/train.py"
+RANKS = 3
+STEPS = 60
+SMALL = (f"--steps={STEPS}", "--hidden=16", "--batch=48")
+ENDLESS = "--steps=1000000 --step-s=0.05 --keep=3"
+# Takes the options of the example in whose place it stands.
+LOCKSTEP_AS_EXAMPLE = f"""
+import argparse, runpy, sys
+parser = argparse.ArgumentParser(allow_abbrev=False)
+parser.add_argument("--data")
+parser.add_argument("--learning-rate")
+sys.argv[1:] = parser.parse_known_args()[1]
+runpy.run_path({str(LOCKSTEP)!r}, run_name="__main__")
+"""
 
 
 @pytest.fixture(scope="module")
@@ -39,13 +55,17 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """Return a user's folder, with the examples of the repository in it."""
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    """Return a user's folder, with the examples of the repository in it, and in the place of PyTorch's a job of a few ms a step."""
     (tmp_path / "home").mkdir()
-    subprocess.run(
-        [sys.executable, "examples/digits/prepare.py", "digits.npz"], cwd=tmp_path, check=True
-    )
+    (tmp_path / "examples" / "digits_torch").mkdir(parents=True)
+    for name in ("digits", "slurm"):
+        (tmp_path / "examples" / name).symlink_to(ROOT / "examples" / name)
+    put_example(tmp_path, LOCKSTEP_AS_EXAMPLE)
     return tmp_path
+
+
+def put_example(place: Path, text: str) -> None:
+    (place / "examples" / "digits_torch" / "train.py").write_text(text)
 
 
 def submit(slurm: SlurmCluster, place: Path, *words: str) -> str:
@@ -87,9 +107,23 @@ def processes(place: Path, node: str, *, ranks: bool) -> list[int]:
     return found
 
 
-def steps_told(output: Path) -> list[int]:
-    text = output.read_text() if output.exists() else ""
-    return [int(one) for one in re.findall(r"step +(\d+)  loss", text)]
+def attempts(place: Path, name: str = "published") -> list[int]:
+    """Return the attempt that published each checkpoint of a lockstep job, in the order of time."""
+    path = place / name
+    return [int(line.split()[0]) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def end(slurm: SlurmCluster, place: Path, job: str, output: Path, ranks: int = 2) -> str:
+    """Have a lockstep job end, compare its result with that of an undisturbed run, and return its output."""
+    (place / "enough").touch()
+    state = slurm.wait_job(job)
+    out = output.read_text()
+    assert state == "COMPLETED", out + slurm.logs()
+    told = result(place)
+    step = told["step"]
+    assert isinstance(step, int)
+    assert told == lockstep.undisturbed(step, ranks)
+    return out
 
 
 def result(place: Path) -> dict[str, object]:
@@ -104,111 +138,106 @@ def journals(place: Path) -> list[dict[str, object]]:
     ]
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> object:
-    """Return the digest of the parameters after the same steps on three ranks that nothing disturbs."""
-    tmp = tmp_path_factory.mktemp("undisturbed")
-    subprocess.run(
-        [sys.executable, str(ROOT / "examples/digits/prepare.py"), "digits.npz"],
-        cwd=tmp,
-        check=True,
-    )
-    words = ["run", "--nproc-per-node=3", "--state-dir=state", "--checkpoint-dir=ckpt"]
-    script = str(ROOT / "examples/digits_torch/train.py")
-    settings = ["--data=digits.npz", "--checkpoint-dir=ckpt", "--result=result.json"]
-    subprocess.run(
-        [
-            str(Path(sys.executable).parent / "rankmend"),
-            *words,
-            script,
-            *settings,
-            f"--steps={STEPS}",
-        ],
-        cwd=tmp,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        check=True,
-        timeout=DEADLINE_S,
-    )
-    return result(tmp)["sha256"]
+def undisturbed(place: Path) -> object:
+    """Return the digest of the parameters of the example with PyTorch, as it stands, on ranks that nothing disturbs."""
+    port = str(free_port())
+    words = [f"--data={place}/digits.npz", f"--checkpoint-dir={place}/undisturbed", *SMALL]
+    with (place / "undisturbed.out").open("wb") as out:
+        ranks = [
+            forked_cli.start_script(
+                DIGITS_TORCH,
+                [*words, f"--result={place}/undisturbed.json"],
+                environment={
+                    **os.environ, "RANK": str(rank), "WORLD_SIZE": str(RANKS),
+                    "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+                },
+                stdout=out,
+            )
+            for rank in range(RANKS)
+        ]  # fmt: skip
+    codes = [rank.wait(DEADLINE_S) for rank in ranks]
+    assert codes == [0] * RANKS, (place / "undisturbed.out").read_text()
+    return json.loads((place / "undisturbed.json").read_text())["sha256"]
 
 
-def test_commands_of_the_quick_start_train_on_three_nodes_and_keep_a_spare(
+def test_commands_of_the_quick_start_train_on_three_nodes_and_lost_rank_and_node_change_no_parameter(
     slurm: SlurmCluster, place: Path
 ) -> None:
     page = (ROOT / "docs/use/slurm.md").read_text()
     (block,) = re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    lines = block.splitlines()
+    prepare, sbatch, squeue = block.splitlines()
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {
         "PATH": path, "HOME": str(place / "home"), "OMP_NUM_THREADS": "1", **slurm.environment,
     }  # fmt: skip
+    # The example as it stands, but for a line: it makes its last step once the faults are over.
+    text, line = DIGITS_TORCH.read_text(), "        rankmend.step(step)\n"
+    assert text.count(line) == 1
+    put_example(
+        place,
+        text.replace(
+            line,
+            f"{line}        while step == settings.steps - 1 and not Path('enough').exists():\n"
+            "            time.sleep(0.05)\n",
+        ),
+    )
 
     told = [
         subprocess.run(
             ["bash", "-ec", line], cwd=place, env=environment, capture_output=True, text=True,
             timeout=DEADLINE_S, check=True,
         ).stdout
-        for line in lines
+        for line in (prepare, f"{sbatch} {' '.join(SMALL)}", squeue)
     ]  # fmt: skip
-
     (job,) = re.findall(r"Submitted batch job (\d+)", "".join(told))
-    state = slurm.wait_job(job)
-    out = (place / "digits.out").read_text()
-    assert state == "COMPLETED", out + slurm.logs()
-    assert out.count(f"from Slurm job {job}, step 0: 4 nodes, of which 1 spare") == 1
-    assert "it is a spare" in out
-    assert result(place)["step"] == 300
-
-
-def test_lost_rank_and_lost_node_end_with_the_parameters_of_an_undisturbed_run(
-    slurm: SlurmCluster, place: Path, undisturbed: object
-) -> None:
     output = place / "digits.out"
-    job = submit(slurm, place, example("nodes_and_spares.sbatch"), f"--steps={STEPS}")
-    wait_for(lambda: steps_told(output), "a step", output)
+    wait_for(lambda: output.exists() and "step   50  loss" in output.read_text(), "steps", output)
 
     ranks = {node: processes(place, node, ranks=True) for node in slurm.nodes}
-    working = [
-        node for node in slurm.nodes[1:] if ranks[node]
-    ]  # attempt 2 is forked in their places
+    working = [node for node in slurm.nodes[1:] if ranks[node]]
     victims = [pid for node in slurm.nodes for pid in ranks[node]]
     os.kill(victims[0], signal.SIGKILL)
+    # Attempt 2 is forked in their places.
     wait_for(lambda: "attempt 2 makes progress" in output.read_text(), "restarted", output)
     for pid in processes(place, working[0], ranks=False):
         os.kill(pid, signal.SIGKILL)
-    wait_for((place / "result.json").exists, "done", output)
+    wait_for(lambda: "attempt 3 makes progress" in output.read_text(), "restarted", output)
+    (place / "enough").touch()
 
     state = slurm.wait_job(job)
     out = output.read_text()
-    assert state == "COMPLETED", out  # though srun tells of the launcher that was killed
+    assert state == "COMPLETED", out + slurm.logs()  # though srun tells of the killed launcher
+    assert out.count(f"from Slurm job {job}, step 0: 4 nodes, of which 1 spare") == 1
+    assert "it is a spare" in out
     assert "attempt 3 makes progress on 3 ranks" in out
     assert "done: every rank ended with exit code 0" in out
-    assert result(place)["sha256"] == undisturbed
+    assert result(place)["step"] == STEPS
+    assert result(place)["sha256"] == undisturbed(place)
 
 
 def test_planned_stop_saves_and_the_requeued_job_goes_on_as_the_same_one(
-    slurm: SlurmCluster, place: Path, undisturbed: object
+    slurm: SlurmCluster, place: Path
 ) -> None:
     output = place / "digits.out"
-    job = submit(slurm, place, example("nodes_and_spares.sbatch"), f"--steps={STEPS}")
-    wait_for(lambda: steps_told(output), "a step", output)
+    words = (*ENDLESS.split(), "--until=enough", "--published=published")
+    job = submit(slurm, place, example("nodes_and_spares.sbatch"), *words)
+    wait_for(lambda: attempts(place), "a checkpoint", output)
 
     assert slurm.run("scancel", "--signal=TERM", job).returncode == 0
     wait_for(lambda: "restart 1: 4 nodes" in output.read_text(), "requeued", output)
-    state = slurm.wait_job(job)
+    wait_for(lambda: 2 in attempts(place), "it goes on", output)
+    out = end(slurm, place, job, output, RANKS)
 
-    out = output.read_text()
-    assert state == "COMPLETED", out + slurm.logs()
     assert "stopped: stop asked for: SIGTERM" in out
     assert "failed after step" not in out
     assert out.count("from the beginning (no checkpoint found") == 1
-    assert result(place)["sha256"] == undisturbed
 
 
 def test_eight_runs_of_a_sweep_in_one_allocation_are_eight_jobs(
     slurm: SlurmCluster, place: Path
 ) -> None:
-    job = submit(slurm, place, example("sweep.sbatch"), "--steps=30")
+    words = ("--result=result.json", "--steps=30", "--step-s=0")
+    job = submit(slurm, place, example("sweep.sbatch"), *words)
 
     state = slurm.wait_job(job)
 
@@ -222,10 +251,9 @@ def test_eight_runs_of_a_sweep_in_one_allocation_are_eight_jobs(
 def test_second_step_with_the_same_checkpoints_is_refused_on_every_node(
     slurm: SlurmCluster, place: Path
 ) -> None:
-    script = f"{ROOT}/examples/digits_torch/train.py"
     line = (
-        "srun --exact --nodes=2 --ntasks=2 --ntasks-per-node=1 rankmend run --checkpoint-dir ckpt "
-        f"{script} --data digits.npz --checkpoint-dir ckpt --steps 100000"
+        "srun --exact --nodes=2 --ntasks=2 --ntasks-per-node=1 rankmend run --no-fork-server"
+        f" --checkpoint-dir ckpt {LOCKSTEP} --checkpoint-dir ckpt --result result.json {ENDLESS}"
     )
     (place / "two.sh").write_text(
         f"#!/bin/bash\n{line} > one.out 2>&1 &\nfirst=$!\n"
@@ -260,15 +288,39 @@ def controller(slurm: SlurmCluster, folder: Path, **settings: Any) -> Iterator[R
         slurm.run("scontrol", "update", f"nodename={node}", "state=undrain")
 
 
-def served(up: Running, place: Path, name: str, steps: int, nodes: int = 3) -> str:
-    """Return a line that trains under a controller, and does without a spare."""
-    access = f"--controller {up.url} --ca-file {up.ca} --token-file {up.folder}/root.token"
+def job_line(place: Path, name: str, options: str, nodes: int = 2) -> str:
+    """Return a line that trains on so many nodes without a spare; ``name``: of its checkpoints."""
     where = f"--checkpoint-dir {place}/{name}"
     return (
         f"srun --exact --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 --kill-on-bad-exit=0 --wait=0"
-        f" rankmend run {access} {where} {ROOT}/examples/digits_torch/train.py --data digits.npz"
-        f" {where} --result {place}/result.json --steps {steps}"
+        f" rankmend run --no-fork-server {options} {where} {LOCKSTEP} {where}"
+        f" --result {place}/result.json --until {place}/enough --published {place}/{name}.published"
+        f" {ENDLESS}"
     )
+
+
+def access(up: Running) -> str:
+    return f"--controller {up.url} --ca-file {up.ca} --token-file {up.folder}/root.token"
+
+
+def kill_launcher(slurm: SlurmCluster, place: Path) -> str:
+    """Kill the launcher of the last node with a rank; return the node."""
+    victim = [node for node in slurm.nodes if processes(place, node, ranks=True)][-1]
+    for pid in processes(place, victim, ranks=False):
+        os.kill(pid, signal.SIGKILL)
+    return victim
+
+
+def submit_alone(
+    slurm: SlurmCluster, place: Path, options: str, nodes: int = 2
+) -> tuple[str, Path]:
+    """Submit a job without a spare that Slurm may requeue; return its number and output once it trains."""
+    output = place / "job.out"
+    (place / "job.sh").write_text(f"#!/bin/bash\n{job_line(place, 'ckpt', options, nodes)}\n")
+    words = (f"--nodes={nodes}", "--requeue", f"--output={output}", "--open-mode=append")
+    job = submit(slurm, place, *words, str(place / "job.sh"))
+    wait_for(lambda: attempts(place, "ckpt.published"), "a checkpoint", output)
+    return job, output
 
 
 def requeues(up: Running) -> list[wire.SlurmRequestView]:
@@ -276,71 +328,49 @@ def requeues(up: Running) -> list[wire.SlurmRequestView]:
 
 
 def test_job_without_a_spare_is_requeued_without_the_bad_node(
-    slurm: SlurmCluster, place: Path, undisturbed: object, tmp_path: Path
+    slurm: SlurmCluster, place: Path, tmp_path: Path
 ) -> None:
-    output = place / "job.out"
     with controller(slurm, tmp_path / "controller") as up:
-        (place / "job.sh").write_text(f"#!/bin/bash\n{served(up, place, 'ckpt', STEPS)}\n")
-        options = ("--nodes=3", "--requeue", f"--output={output}", "--open-mode=append")
-        job = submit(slurm, place, *options, str(place / "job.sh"))
-        wait_for(lambda: steps_told(output), "a step", output)
-        victim = [node for node in slurm.nodes if processes(place, node, ranks=True)][-1]
-        for pid in processes(place, victim, ranks=False):
-            os.kill(pid, signal.SIGKILL)
-
-        state = slurm.wait_job(job)
+        job, output = submit_alone(slurm, place, access(up))
+        victim = kill_launcher(slurm, place)
+        wait_for(lambda: 2 in attempts(place, "ckpt.published"), "it goes on", output)
+        end(slurm, place, job, output)
         (request,) = requeues(up)
 
-    out, told = output.read_text(), slurm.run("scontrol", "show", "job", job).stdout
-    assert state == "COMPLETED", out + slurm.logs()
+    told = slurm.run("scontrol", "show", "job", job).stdout
     assert f"ExcNodeList={victim}" in told
     assert "Restarts=1" in told
     assert (request.nodes, request.outcome) == ([victim], "done")
     assert len(up.service.worker.jobs.known) == 1
-    assert result(place)["sha256"] == undisturbed
 
 
 def test_job_without_a_controller_has_itself_requeued_without_the_bad_node(
-    slurm: SlurmCluster, place: Path, undisturbed: object
+    slurm: SlurmCluster, place: Path
 ) -> None:
-    output = place / "job.out"
-    line = (
-        "srun --ntasks-per-node=1 --kill-on-bad-exit=0 --wait=0 rankmend run --slurm-requeue 0.5s"
-        f" --checkpoint-dir ckpt {ROOT}/examples/digits_torch/train.py --data digits.npz"
-        f" --checkpoint-dir ckpt --result {place}/result.json --steps {STEPS}"
-    )
-    (place / "job.sh").write_text(f"#!/bin/bash\n{line}\n")
-    options = ("--nodes=3", "--requeue", f"--output={output}", "--open-mode=append")
-    job = submit(slurm, place, *options, str(place / "job.sh"))
-    wait_for(lambda: steps_told(output), "a step", output)
-    victim = [node for node in slurm.nodes if processes(place, node, ranks=True)][-1]
-    for pid in processes(place, victim, ranks=False):
-        os.kill(pid, signal.SIGKILL)
+    job, output = submit_alone(slurm, place, "--slurm-requeue 0.5s", RANKS)
+    victim = kill_launcher(slurm, place)
+    wait_for(lambda: 2 in attempts(place, "ckpt.published"), "it goes on", output)
+    out = end(slurm, place, job, output, RANKS)
 
-    state = slurm.wait_job(job)
-
-    out, told = output.read_text(), slurm.run("scontrol", "show", "job", job).stdout
-    assert state == "COMPLETED", out + slurm.logs()
+    told = slurm.run("scontrol", "show", "job", job).stdout
     assert f"ExcNodeList={victim}" in told
     assert "Restarts=1" in told
     assert f"Slurm job {job} is requeued without {victim}: " in out
     assert out.count("from the beginning (no checkpoint found") == 1
-    assert result(place)["sha256"] == undisturbed
 
 
 def test_job_that_shares_its_allocation_is_not_requeued(
     slurm: SlurmCluster, place: Path, tmp_path: Path
 ) -> None:
-    output = place / "job.out"
+    output, names = place / "job.out", ("one", "two")
     with controller(slurm, tmp_path / "controller") as up:
-        lines = [f"{served(up, place, name, 100_000, nodes=2)} &" for name in ("one", "two")]
+        lines = [f"{job_line(place, name, access(up))} &" for name in names]
         (place / "job.sh").write_text("\n".join(["#!/bin/bash", *lines, "wait", ""]))
         options = ("--nodes=4", "--requeue", f"--output={output}", "--open-mode=append")
         job = submit(slurm, place, *options, str(place / "job.sh"))
-        wait_for(lambda: steps_told(output).count(25) == 2, "both train", output)
-        victim = [node for node in slurm.nodes if processes(place, node, ranks=True)][-1]
-        for pid in processes(place, victim, ranks=False):
-            os.kill(pid, signal.SIGKILL)
+        published = [f"{name}.published" for name in names]
+        wait_for(lambda: all(attempts(place, name) for name in published), "both train", output)
+        kill_launcher(slurm, place)
         wait_for(lambda: any(one.outcome for one in requeues(up)), "an answer", output)
         (request,) = requeues(up)
         told = slurm.run("scontrol", "show", "job", job).stdout

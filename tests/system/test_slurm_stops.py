@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import lockstep
 from tests.support.eventually import eventually
 from tests.support.slurm import SlurmCluster, missing, slurm_cluster
 from tests.system.cluster.bed import LOCKSTEP
-from tests.system.faults.conftest import run_undisturbed
 
 pytestmark = pytest.mark.site
 RANKS = 2
@@ -64,7 +64,12 @@ class Job:
             *(f"--state-dir={self.folder}/state", f"--checkpoint-dir={self.checkpoints}"),
             *("--grace=15", "--no-fork-server", str(LOCKSTEP), f"--until={self.folder}/enough"),
             *(f"--checkpoint-dir={self.checkpoints}", f"--result={self.folder}/result.json"),
-            *(f"--published={self.folder}/published", "--steps=1000000", "--step-s=0.02"),
+            *(
+                f"--published={self.folder}/published",
+                "--steps=1000000",
+                "--step-s=0.05",
+                "--keep=3",
+            ),
         ]
         line = " ".join(words)
         path = self.folder / "job.sh"
@@ -88,15 +93,13 @@ class Job:
         before = self.published()
         self.wait(lambda: self.published() > before, "training")
 
-    def end(self, number: str, tmp_path: Path) -> None:
+    def end(self, number: str) -> None:
         """Have the job end, and compare it with one that nothing has stopped."""
         (self.folder / "enough").touch()
         state = self.slurm.wait_job(number)
         assert state == "COMPLETED", self.said() + self.slurm.logs()
         last = json.loads((self.folder / "result.json").read_text())
-        (tmp_path / "undisturbed").mkdir()
-        steps = ("--step-s=0", f"--steps={last['step']}")
-        assert last == run_undisturbed(tmp_path / "undisturbed", *steps, world_size=RANKS)
+        assert last == lockstep.undisturbed(last["step"], RANKS)
         said = self.said()
         assert "stopped: stop asked for: SIGTERM" in said
         assert "failed" not in said
@@ -113,7 +116,7 @@ def job(slurm: SlurmCluster, tmp_path: Path) -> Iterator[Job]:
 
 @pytest.mark.parametrize("partition", ["requeued", "cancelled"])
 def test_preempted_job_saves_and_goes_on_once_the_urgent_one_has_ended(
-    slurm: SlurmCluster, job: Job, tmp_path: Path, partition: str
+    slurm: SlurmCluster, job: Job, partition: str
 ) -> None:
     number = job.submit(f"--partition={partition}", "--requeue")
     job.wait_training()
@@ -129,11 +132,11 @@ def test_preempted_job_saves_and_goes_on_once_the_urgent_one_has_ended(
     job.wait(lambda: "start 1" in job.said(), "started anew")
     job.wait_training()
     assert slurm.wait_job(urgent.stdout.strip()) == "COMPLETED"
-    job.end(number, tmp_path)
+    job.end(number)
 
 
 def test_time_limit_is_a_planned_stop_and_the_next_turn_goes_on(
-    slurm: SlurmCluster, job: Job, tmp_path: Path
+    slurm: SlurmCluster, job: Job
 ) -> None:
     began_s = time.monotonic()
     number = job.submit("--partition=train", "--time=30", "--signal=TERM@95", "--requeue")
@@ -145,4 +148,4 @@ def test_time_limit_is_a_planned_stop_and_the_next_turn_goes_on(
     job.wait(lambda: "start 1" in job.said(), "started anew")
     slurm.run("scontrol", "update", f"jobid={number}", "timelimit=30")
     job.wait_training()
-    job.end(number, tmp_path)
+    job.end(number)

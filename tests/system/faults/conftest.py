@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import lockstep
 from tests.support.eventually import DEADLINE_S
 from tests.support.free_port import free_port
 from tests.system.faults.harness import JOBS, Job
@@ -71,7 +72,8 @@ def _run_once(factory: pytest.TempPathFactory, name: str, *arguments: str) -> di
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "result.json").exists():
             folder.mkdir()
-            run_undisturbed(folder, *arguments)
+            told = run_undisturbed(folder, *arguments)
+            assert told == lockstep.undisturbed(int(str(told["step"])), world_size=4)
     result: dict[str, object] = json.loads((folder / "result.json").read_text())
     return result
 
