@@ -23,6 +23,7 @@ class EventKind(Enum):
     FABRIC_DOWN = "fabric_down"
     FABRIC_MULTICAST = "fabric_multicast"
     GPU_INIT = "gpu_init"
+    GPU_UNCLAIMED = "gpu_unclaimed"
     GPU_FIRMWARE = "gpu_firmware"
     DRIVER_MISMATCH = "driver_mismatch"
     GPU_HUNG = "gpu_hung"
@@ -36,6 +37,7 @@ class EventKind(Enum):
     GPU_WORN_OUT = "gpu_worn_out"
     GPU_OVERHEATED = "gpu_overheated"
     PEERMEM = "peermem"
+    MODULE_REFUSED = "module_refused"
     PCIE_CORRECTED = "pcie_corrected"
     PCIE_UNCORRECTED = "pcie_uncorrected"
     PCIE_FATAL = "pcie_fatal"
@@ -96,6 +98,7 @@ class ManyEvents(Enum):
     MEMORY_CORRECTED = "memory_corrected_many"
     MACHINE_CHECK_CORRECTED = "machine_check_corrected_many"
     NIC_FAILING = "nic_failing"
+    SOFT_LOCKUP = "soft_lockup_lasting"
     FS_MONITOR = "fs_monitor_many"
 
 

@@ -46,6 +46,7 @@ class Record:
     fields: tuple[tuple[str, str], ...] = ()  # the dictionary: SUBSYSTEM, DEVICE
     source: LogWriter = LogWriter.KERNEL
     has_year: bool = True  # False: at_s is the time within a year that the log does not name
+    has_writer: bool = True  # False: a time as in syslog, and no program behind it
 
     @property
     def is_dated(self) -> bool:
@@ -54,10 +55,12 @@ class Record:
 
     @property
     def has_form(self) -> bool:
-        """Return whether the log's own prefix was read; a program that was guessed from a bare line is none."""
-        return self.is_dated and not (
-            self.facility == USER and self.at_s is None and not self.stamp and self.level is None
-        )
+        """Return whether the log's own prefix was read.
+
+        A program that was guessed from a bare line is none, nor is a time alone: any program begins its lines with one.
+        """
+        is_guess = self.at_s is None and not self.stamp and self.level is None
+        return self.is_dated and self.has_writer and not (self.facility == USER and is_guess)
 
     @property
     def is_from_user(self) -> bool:
@@ -98,8 +101,10 @@ _DELTA: Final = re.compile(  # dmesg -e and -H: since the line before, or the mi
 _CTIME: Final = re.compile(  # dmesg -T
     r"\[\w{3} " + _MONTH + r" {1,2}(\d{1,2}) " + _CLOCK + r" (\d{4})\]"
 )
-_ISO: Final = re.compile(  # dmesg --time-format=iso, journalctl -o short-iso, RFC 5424
-    r"(\d{4})-(\d{2})-(\d{2})[T ]" + _CLOCK + r"(Z|[+-]\d{2}:?\d{2})?(?= )"
+_ISO: Final = re.compile(  # dmesg --time-format=iso, journalctl -o short-iso, RFC 5424, Go, svlogd
+    r"(\d{4})-(\d{2})-(\d{2})[T _]"
+    + _CLOCK
+    + r"(?:(Z|[+-]\d{2}:?\d{2})|( [+-]\d{4})(?: [A-Z]{3,5})?)?(?= )"
 )
 _SHORT: Final = re.compile(  # journalctl, syslog; some sites have the year behind it
     _MONTH + r" {1,2}(\d{1,2}) " + _CLOCK + r"(?: (\d{4}))?(?= )"
@@ -135,9 +140,13 @@ _FABRIC_LEVELS: Final = {
 # a program with its pid before the text, in lines whose time has another form or none
 _NO_CRASH: Final = r"\[\d{1,10}\]: (?!segfault at|unhandled exc)"  # in which the kernel names one
 _PROGRAM: Final = re.compile(r"(?:[^\s\[\]]{1,64} ){0,5}([\w./@-]{1,64})" + _NO_CRASH)
-_KERNELS: Final = frozenset({"kernel", "vmunix"})  # the second of syslog-ng's older settings
-_QUOTED: Final = re.compile(  # torchrun's prefix of a rank, or the place in a program's source
+# syslog-ng's older settings say vmunix, socklog the facility and level
+_KERNELS: Final = frozenset({"kernel", "vmunix", *(f"kern.{level}" for level in _LEVELS)})
+# torchrun's prefix of a rank, the place in a program's source, or what a program found and says of it
+_QUOTED: Final = re.compile(
     r"\[[A-Za-z_]{1,32}\d{1,6}\]:|.{0,80}?\b[\w/-]{1,64}\.(?:py|go|cc|cpp|rs|java):\d{1,6}\b"
+    r"|.{0,120}?\b(?:(?:CRITICAL|ERROR|WARNING)\b|[Cc]heck (?:failed|FAILED)|(?:errors? )?(?:detected|found):)"
+    r".{0,200}?(?:\[ {0,9}\d{1,12}\.\d{1,9}\] |\bNVRM: )"
 )
 _HOST_TAG: Final = re.compile(  # after journalctl's short-monotonic
     r" [\w.%-]{1,255} (?:(kernel): |([\w./@-]{1,128})" + _NO_CRASH + ")"
@@ -230,6 +239,7 @@ def parse_line(line: str) -> Record:  # noqa: PLR0912 - one branch for each part
         facility=facility,
         source=source,
         has_year=not (is_yearless and at_s is not None),
+        has_writer=facility is not None or not is_syslog or bool(_SINCE_BOOT.match(text)),
     )
 
 
@@ -345,7 +355,7 @@ def _stamp_at(  # noqa: PLR0911 - one return for each form
         return match.end(), None, False
     if match := _ISO.match(line, place) or _FULL.match(line, place):
         groups = match.groups()
-        zone = groups[7] if len(groups) > 7 else None
+        zone = (groups[7] or groups[8]) if len(groups) > 7 else None
         at_s = _seconds(groups[0], int(groups[1]), groups[2], groups[3:7], zone)
         is_dmesg = "," in match[0]  # dmesg writes the fraction after a comma, and no host
         return match.end(), at_s, not is_dmesg
@@ -397,5 +407,6 @@ def _seconds(
     at_s = at.timestamp() + int(second or 0) + (float(f"0.{fraction}") if fraction else 0.0)
     if zone is None or zone == "Z":
         return at_s
+    zone = zone.strip()
     offset_s = 3600 * int(zone[1:3]) + 60 * int(zone[-2:])
     return at_s - offset_s if zone[0] == "+" else at_s + offset_s

@@ -30,6 +30,10 @@ REPEATS_FATAL: Final = 5  # the same: 5 fatal XIDs in 24 h
 REPEATS_PLACE: Final = 2  # the same: XID 13 on one TPC, XID 31 on one GPU
 PLACES_MAX: Final = 2  # a faulty program fails on most of the 60 to 72 TPCs at once
 CORRECTED_PER_DAY_MAX: Final = 100  # awslabs hyperpod-node-debugger: fewer is normal
+MEMORY_PER_MINUTE_MAX: Final = 10  # own choice; mcelog.conf: 10 in 24 h on one module are too many
+LOCKUPS_PER_DAY_MAX: Final = (
+    3  # own choice: the watchdog repeats itself each 20 s while a CPU stands still
+)
 _DAY_S: Final = 86_400.0
 CORRECTED_PER_MINUTE_MAX: Final = 60  # PCIe errors; docs/operate/findings.md, pcie_corrected
 MONITORS_PER_MINUTE_MAX: Final = 5  # Ceph's, lost; own choice, detectors/data/kernel_log.csv
@@ -252,6 +256,15 @@ def _by_many(case: LogCase, policy: PolicyTable, now_s: float) -> LogCase:
     if finding.kind in _CORRECTED and _per_day(case) >= CORRECTED_PER_DAY_MAX:
         reason = f"{_per_day(case):.0f} a day; fewer than {CORRECTED_PER_DAY_MAX} are normal"
         return _as_many(case, _CORRECTED[finding.kind], policy, reason)
+    if finding.kind is EventKind.MEMORY_CORRECTED and _per_minute(case) >= MEMORY_PER_MINUTE_MAX:
+        reason = f"{_per_minute(case):.0f} a minute; {MEMORY_PER_MINUTE_MAX} are too many"
+        return _as_many(case, ManyEvents.MEMORY_CORRECTED, policy, reason)
+    if finding.kind is EventKind.SOFT_LOCKUP:
+        if "lasting" in finding.sub_codes:
+            return _as_many(case, ManyEvents.SOFT_LOCKUP, policy, "a CPU stood still for a minute")
+        if _per_day(case) >= LOCKUPS_PER_DAY_MAX:
+            reason = f"{_per_day(case):.0f} a day: CPUs stand still again and again"
+            return _as_many(case, ManyEvents.SOFT_LOCKUP, policy, reason)
     if finding.kind is EventKind.PCIE_CORRECTED and _per_minute(case) > CORRECTED_PER_MINUTE_MAX:
         reason = f"{_per_minute(case):.0f} a minute; {CORRECTED_PER_MINUTE_MAX} is the limit"
         return _as_many(case, ManyEvents.PCIE_CORRECTED, policy, reason)

@@ -327,7 +327,43 @@ FORMS = [
     ),
     (
         "watchdog: BUG: soft lockup - CPU#3 stuck for 22s! [python:1234]",
-        (EventKind.SOFT_LOCKUP, None, "", "", 1234, "python"),
+        (EventKind.SOFT_LOCKUP, 22, "", "", 1234, "python"),
+    ),
+    (
+        "watchdog: BUG: soft lockup - CPU#3 stuck for 60s! [python:1234]",
+        (EventKind.SOFT_LOCKUP, 60, "lasting", "", 1234, "python"),
+    ),
+    (
+        "nvidia_peermem: disagrees about version of symbol ib_register_peer_memory_client",
+        (EventKind.MODULE_REFUSED, None, "nvidia_peermem", "", None, ""),
+    ),
+    (
+        "mlx5_ib: Unknown symbol ib_get_cached_pkey (err -22)",
+        (EventKind.MODULE_REFUSED, None, "mlx5_ib", "", None, ""),
+    ),
+    (
+        "nvidia: version magic '5.15.0-91-generic SMP mod_unload modversions ' should be '5.15.0-92-generic SMP mod_unload modversions '",
+        (EventKind.MODULE_REFUSED, None, "nvidia", "", None, ""),
+    ),
+    (
+        "NVRM: The NVIDIA probe routine was not called for 8 device(s).",
+        (EventKind.GPU_UNCLAIMED, None, "", "", None, ""),
+    ),
+    (
+        "NVRM: No NVIDIA devices probed.",
+        (EventKind.GPU_UNCLAIMED, None, "", "", None, ""),
+    ),
+    (
+        "[drm:sdma_v4_0_ring_test_ring [amdgpu]] *ERROR* amdgpu: ring 11 test failed (0xCAFEDEAD)",
+        (EventKind.GPU_INIT, None, "ring", "", None, ""),
+    ),
+    (
+        "ice 0000:98:00.0 ens1f0: tx_timeout recovery level 2, txqueue 31",
+        (EventKind.NIC_RESET, None, "tx_timeout", "ens1f0", None, ""),
+    ),
+    (
+        "i40e 0000:08:00.1: eth9: tx_timeout recovery level 1",
+        (EventKind.NIC_RESET, None, "tx_timeout", "eth9", None, ""),
     ),
     (
         "NMI watchdog: Watchdog detected hard LOCKUP on cpu 3",

@@ -135,6 +135,13 @@ GPU_RULES: Final[tuple[Rule, ...]] = (
         "open-gpu-kernel-modules: nv.c, whatever has failed before",
     ),
     rule(
+        "NVRM: ",
+        r"NVRM: (?:The NVIDIA probe routine was not called for \d{1,4} device|No NVIDIA (?:graphics adapter|devices) probed)",
+        _K.GPU_UNCLAIMED,
+        "open-gpu-kernel-modules: nv.c, nvidia_init_module; bigdata#133, bigdata#108: gone with the next boot",
+        needles=("probe routine was not called", "adapter probed", "devices probed"),
+    ),
+    rule(
         "RM cannot boot",
         r"NVRM:? (?:GPU\d{1,3} )?(?P<sub_code>kfspSendBootCommands)\w{0,16}: .{0,40}?RM cannot boot",
         _K.GPU_INIT,
@@ -295,6 +302,12 @@ GPU_RULES: Final[tuple[Rule, ...]] = (
         _AMD + r"Fatal error during GPU init",
         _K.GPU_INIT,
         "drivers/gpu/drm/amd/amdgpu/amdgpu_kms.c",
+    ),
+    rule(
+        " test failed (",
+        _AMD + r"(?:amdgpu: )?(?P<sub_code>ring) \d{1,3} test failed \((?:scratch\()?0x",
+        _K.GPU_INIT,
+        "drivers/gpu/drm/amd/amdgpu/gfx_v9_0.c, sdma_v4_0.c before 4.20: the ring is not used; printed at a start and a resume only",
     ),
     rule(
         "PSP create ring failed",

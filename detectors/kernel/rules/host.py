@@ -34,6 +34,19 @@ def _refine_mce(event: KernelEvent, match: re.Match[str]) -> KernelEvent:
     return event
 
 
+LASTING_S: Final = 60  # own choice: three times the 20 s after which the watchdog first reports
+# GPUs, RDMA and the file systems of clusters: a node without one of these works, and its jobs may not
+_MODULES: Final = (
+    r"nvidia\w{0,16}|amdgpu|habanalabs\w{0,8}|gdrdrv|mlx[45]_\w{1,16}|ib_\w{1,16}|rdma_\w{1,16}|efa\w{0,16}|bnxt_re|irdma"
+    r"|hfi1|lustre|lnet|ko2iblnd|mmfslinux|tracedev|beegfs"
+)
+
+
+def _refine_soft_lockup(event: KernelEvent, match: re.Match[str]) -> KernelEvent:
+    """Return the event; a CPU that has stood still for long is a group of its own."""
+    return replace(event, sub_code="lasting") if int(match["code"]) >= LASTING_S else event
+
+
 HOST_RULES: Final[tuple[Rule, ...]] = (
     # --- PCIe
     rule(
@@ -302,9 +315,10 @@ HOST_RULES: Final[tuple[Rule, ...]] = (
     # --- a CPU or a task that does not go on
     rule(
         "soft lockup",
-        r"BUG: soft lockup - CPU#\d{1,5} stuck for \d+s! \[(?P<process>.{1,64}?):(?P<pid>\d{1,10})\]",
+        r"BUG: soft lockup - CPU#\d{1,5} stuck for (?P<code>\d{1,9})s! \[(?P<process>.{1,64}?):(?P<pid>\d{1,10})\]",
         _K.SOFT_LOCKUP,
         "kernel/watchdog.c",
+        refine=_refine_soft_lockup,
     ),
     rule(
         "workqueue lockup",
@@ -336,6 +350,15 @@ HOST_RULES: Final[tuple[Rule, ...]] = (
         r"INFO: (?P<sub_code>rcu\w{1,32}) (?:self-)?detected (?:expedited )?stalls? on CPU",
         _K.RCU_STALL,
         "kernel/rcu/tree_stall.h, tree_exp.h",
+    ),
+    # --- modules that don't fit
+    *(
+        rule(literal, rf"(?P<sub_code>{_MODULES}): {words}", _K.MODULE_REFUSED, source)
+        for literal, words, source in (
+            ("version of symbol", "disagrees about version of symbol", "kernel/module/version.c"),
+            ("Unknown symbol", "Unknown symbol", "kernel/module/main.c, simplify_symbols"),
+            ("version magic", "version magic '.{1,200}?' should be", "kernel/module/main.c"),
+        )
     ),
     # --- limits of the node
     rule(

@@ -32,6 +32,14 @@ def _with_device(event: KernelEvent, _match: re.Match[str]) -> KernelEvent | Non
 
 NIC_RULES: Final[tuple[Rule, ...]] = (
     rule(
+        "tx_timeout recovery level",
+        r"(?:i40e|ice|iavf|ixgbe|fm10k) (?P<pci>"
+        + PCI
+        + r"):? (?P<netdev>[\w.-]{1,32}): (?P<sub_code>tx_timeout) recovery level",
+        _K.NIC_RESET,
+        "drivers/net/ethernet/intel: i40e_main.c, ice_main.c: a queue stood still and the driver resets the card; op-build#3274",
+    ),
+    rule(
         "Port module event",
         r"mlx5_core (?P<pci>"
         + PCI

@@ -536,9 +536,42 @@ def test_link_that_came_up_again_is_no_warning() -> None:
     assert other[0].severity is Severity.WARNING
 
 
+def test_ten_corrected_memory_errors_within_a_minute_are_a_warning_and_nine_are_not() -> None:
+    nine = findings_of((1.0, "EDAC MC0: 9 CE memory read error on DIMM_A1 (x)"))
+    ten = findings_of(
+        (1.0, "EDAC MC0: 9 CE memory read error on DIMM_A1 (x)"),
+        (9.0, "EDAC MC0: 1 CE memory read error on DIMM_A1 (x)"),
+    )
+    two_modules = findings_of(
+        (1.0, "EDAC MC0: 9 CE memory read error on DIMM_A1 (x)"),
+        (9.0, "EDAC MC0: 9 CE memory read error on DIMM_B1 (x)"),
+    )
+
+    assert nine[0].severity is Severity.INFO
+    assert (ten[0].severity, ten[0].action) == (Severity.WARNING, Action.CONTACT_SUPPORT)
+    assert two_modules[0].severity is Severity.INFO
+
+
+def test_a_lockup_is_a_warning_until_it_lasts_or_comes_three_times_a_day() -> None:
+    def stuck(seconds: int, at_s: float) -> tuple[float, str]:
+        return at_s, f"watchdog: BUG: soft lockup - CPU#3 stuck for {seconds}s! [python:1234]"
+
+    once, twice = findings_of(stuck(22, 1.0)), findings_of(stuck(22, 1.0), stuck(59, 80_000.0))
+    lasting = findings_of(stuck(22, 1.0), stuck(60, 39.0))
+    thrice = findings_of(*(stuck(22, at_s) for at_s in (1.0, 9_000.0, 80_000.0)))
+    monthly = findings_of(*(stuck(22, month * 30 * DAY_S) for month in range(5)))
+
+    assert once[0].severity is twice[0].severity is monthly[0].severity is Severity.WARNING
+    assert (lasting[0].severity, lasting[0].action) == (Severity.CRITICAL, Action.REBOOT)
+    assert (thrice[0].severity, thrice[0].action) == (Severity.CRITICAL, Action.REBOOT)
+
+
 def test_corrected_memory_errors_become_a_warning_at_100_a_day() -> None:
-    few = findings_of("EDAC MC0: 99 CE memory read error on DIMM_A1 (x)")
-    many = findings_of("EDAC MC0: 100 CE memory read error on DIMM_A1 (x)")
+    each = [
+        (hour * 3_600.0, "EDAC MC0: 9 CE memory read error on DIMM_A1 (x)") for hour in range(11)
+    ]
+    few = findings_of(*each)
+    many = findings_of(*each, (40_000.0, "EDAC MC0: 1 CE memory read error on DIMM_A1 (x)"))
     slow = findings_of(
         *(
             (number * DAY_S, "EDAC MC0: 60 CE memory read error on DIMM_A1 (x)")

@@ -16,7 +16,7 @@ from detectors.node.looks import observe
 from detectors.node.node_state import MetricAnswer, NodeFinding, NodeState, Snapshot
 
 EACH_S = 15.0
-LOOKED_S = 1800.0
+LOOKED_S = 1200.0
 LINE = re.compile(r"(\w+)(?:\{([^}]*)\})? ([\d.e+-]+)(?: \+([\d.]+))?")
 CHECKS = tuple(load_checks(FAMILIES))
 
@@ -56,8 +56,11 @@ def series_of(line: str) -> Series:
 
 
 def findings_of(case: Case) -> tuple[NodeFinding, ...]:
+    """Return what was found at any look at `series`."""
     state, now_s = NodeState(), 1000.0
-    found: tuple[NodeFinding, ...] = ()
+    names = {series_of(line).name for line in case.series}
+    checks = [check for check in CHECKS if check.metric in names]
+    found: dict[str, NodeFinding] = {}
     for lines in filter(None, (case.before, case.series)):
         series = [series_of(line) for line in lines]
         began_s = now_s
@@ -66,11 +69,12 @@ def findings_of(case: Case) -> tuple[NodeFinding, ...]:
             for each in series:
                 answers.setdefault(each.name, []).append(each.after(now_s - began_s))
             snapshot = Snapshot({n: MetricAnswer("x", now_s, m) for n, m in answers.items()})
-            state, looks = observe(state, CHECKS, snapshot)
+            state, looks = observe(state, checks, snapshot)
             state = judge(state, looks, snapshot, now_s, 1.7e9 + now_s)
-            found = list_findings(state, snapshot, now_s)
+            if lines is case.series:
+                found |= {each.id: each for each in list_findings(state, snapshot, now_s)}
             now_s += EACH_S
-    return found
+    return tuple(found.values())
 
 
 CASES = msgspec.toml.decode(
