@@ -17,8 +17,7 @@ from typing import Final
 
 from agent.collectors.gpu_families import FAMILIES
 from agent.metrics import Metric
-from agent.nvml.child_protocol import NO_GPU
-from agent.nvml.fields import FAST_SHOWN, PERIOD_S_BY_GROUP
+from agent.nvml.fields import FAST_SHOWN, NO_GPU, PERIOD_S_BY_GROUP
 from agent.nvml.known_gpus import GPUS_MAX, GpuView, MonitorState, MonitorView, Values
 from agent.nvml.monitor import GpuMonitor
 from agent.ranks.rank_processes import find_rank

@@ -18,8 +18,7 @@ from struct import Struct
 from types import FrameType
 from typing import Any, Final, NamedTuple
 
-from agent.nvml.child_protocol import MESSAGE_BYTES_MAX
-from agent.nvml.fields import CHECKED, CHECKED_REASONS, PERIOD_S_BY_GROUP, SHOWN
+from agent.nvml.fields import CHECKED, CHECKED_REASONS, MESSAGE_BYTES_MAX, PERIOD_S_BY_GROUP, SHOWN
 from agent.nvml.nvml_calls import CallPage, GpuLostError, NvmlGoneError
 from agent.nvml.sampled_gpu import GpuIdentity, SampledGpu, Value
 from agent.nvml.sampler import GpuProcess, GpuSampler

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from agent.nvml.child_protocol import NO_GPU, NvmlCall
+from agent.nvml.fields import NO_GPU, NvmlCall
 from rankmend.backoff import Backoff
 
 CALL_S_MAX: Final = 10.0  # a sweep takes 1 ms; a bad GPU, 45 s a call (NVIDIA/DCGM issue 313)

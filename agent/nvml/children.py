@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from agent.nvml.child_protocol import CALL_ON_PAGE, NO_GPU, NvmlCall
+from agent.nvml.fields import CALL_ON_PAGE, NO_GPU, NvmlCall
 from rankmend.clock import read_boot_id
 from rankmend.errors import StorageError
 from rankmend.files import read_if_there, replace_file

@@ -10,7 +10,7 @@ import msgspec
 from agent.nvml.fields import EVENT_TYPES
 from rankmend.errors import SourceError
 
-# What the agent accepts from the collector child (`agent/nvml/child_protocol.py`).
+# What the agent accepts from the collector child (`agent/nvml/fields.py`).
 
 
 class NodeMessage(msgspec.Struct, frozen=True, tag_field="kind", tag="node"):

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from agent.nvml import fields
-from agent.nvml.child_protocol import CALL_ON_PAGE, NO_GPU
+from agent.nvml.fields import CALL_ON_PAGE, NO_GPU
 from agent.nvml.sampled_gpu import Batch, Key, SampledGpu, Value
 
 _ALL_ONES: Final = frozenset({0xFFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF})

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from agent.nvml import fields
-from agent.nvml.child_protocol import NO_GPU
+from agent.nvml.fields import NO_GPU
 from agent.nvml.groups import (
     close_profile,
     read_activity,

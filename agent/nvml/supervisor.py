@@ -15,7 +15,6 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-from agent.nvml.child_protocol import MESSAGE_BYTES_MAX, NO_GPU, WANT_SHOWN, NvmlCall
 from agent.nvml.child_rules import (
     CALL_S_MAX,
     SILENT_S_MAX,
@@ -27,6 +26,7 @@ from agent.nvml.child_rules import (
     too_many_hang,
 )
 from agent.nvml.children import Children, CollectorChild, DriverTraces, ReleaseFile, Spawn
+from agent.nvml.fields import MESSAGE_BYTES_MAX, NO_GPU, WANT_SHOWN, NvmlCall
 from agent.nvml.known_gpus import (
     GPUS_MAX,
     EventMessage,

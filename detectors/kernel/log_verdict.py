@@ -5,7 +5,7 @@ driver's own verdict (XID 154) overrides the table. XIDs caused by another one (
 finding gives the reason for its action.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -43,12 +43,6 @@ _REMAPPED: Final = frozenset({63, 64})
 _PROGRAM: Final = frozenset({13, 31})
 
 
-_CORRECTED: Final = {
-    EventKind.MEMORY_CORRECTED: ManyEvents.MEMORY_CORRECTED,
-    EventKind.MACHINE_CHECK_CORRECTED: ManyEvents.MACHINE_CHECK_CORRECTED,
-}
-
-
 # Events that a later message ends, however late.
 _LINK_UPS: Final = {
     EventKind.LINK_DOWN: EventKind.LINK_UP,
@@ -64,7 +58,6 @@ _WITHOUT_ADDRESS: Final = {
     EventKind.GSP: _GSP_XIDS,
     EventKind.GSP_HEARTBEAT: _GSP_XIDS,
 }
-_NIC_STUMBLES: Final = frozenset({EventKind.NIC_HUNG, EventKind.NIC_RESET})
 
 
 def judge(
@@ -252,29 +245,62 @@ def _asks_driver(case: LogCase) -> bool:
 
 def _by_many(case: LogCase, policy: PolicyTable, now_s: float) -> LogCase:
     """Judge by the number of events where one alone says little."""
-    finding = case.finding
-    if finding.kind in _CORRECTED and _per_day(case) >= CORRECTED_PER_DAY_MAX:
-        reason = f"{_per_day(case):.0f} a day; fewer than {CORRECTED_PER_DAY_MAX} are normal"
-        return _as_many(case, _CORRECTED[finding.kind], policy, reason)
-    if finding.kind is EventKind.MEMORY_CORRECTED and _per_minute(case) >= MEMORY_PER_MINUTE_MAX:
-        reason = f"{_per_minute(case):.0f} a minute; {MEMORY_PER_MINUTE_MAX} are too many"
-        return _as_many(case, ManyEvents.MEMORY_CORRECTED, policy, reason)
-    if finding.kind is EventKind.SOFT_LOCKUP:
-        if "lasting" in finding.sub_codes:
-            return _as_many(case, ManyEvents.SOFT_LOCKUP, policy, "a CPU stood still for a minute")
-        if _per_day(case) >= LOCKUPS_PER_DAY_MAX:
-            reason = f"{_per_day(case):.0f} a day: CPUs stand still again and again"
-            return _as_many(case, ManyEvents.SOFT_LOCKUP, policy, reason)
-    if finding.kind is EventKind.PCIE_CORRECTED and _per_minute(case) > CORRECTED_PER_MINUTE_MAX:
-        reason = f"{_per_minute(case):.0f} a minute; {CORRECTED_PER_MINUTE_MAX} is the limit"
-        return _as_many(case, ManyEvents.PCIE_CORRECTED, policy, reason)
-    if finding.kind is EventKind.FS_MONITOR and _per_minute(case) > MONITORS_PER_MINUTE_MAX:
-        reason = f"{_per_minute(case):.0f} a minute; {MONITORS_PER_MINUTE_MAX} is the limit"
-        return _as_many(case, ManyEvents.FS_MONITOR, policy, reason)
-    if finding.kind in _NIC_STUMBLES and _bursts(case, now_s) >= BURSTS_FAILING:
-        reason = f"{_bursts(case, now_s)} times in 24 h: the driver's resets did not help"
-        return _as_many(case, ManyEvents.NIC_FAILING, policy, reason)
+    for many, reason_of in _MANY.get(case.finding.kind, ()):
+        if reason := reason_of(case, now_s):
+            return _as_many(case, many, policy, reason)
     return case
+
+
+def _daily(case: LogCase, _now_s: float) -> str:
+    a_day = _per_day(case)
+    is_many = a_day >= CORRECTED_PER_DAY_MAX
+    return f"{a_day:.0f} a day; fewer than {CORRECTED_PER_DAY_MAX} are normal" if is_many else ""
+
+
+def _of_one_module(case: LogCase, _now_s: float) -> str:
+    a_minute = max(_rates_per_minute(case), default=0.0)
+    if a_minute < MEMORY_PER_MINUTE_MAX:
+        return ""
+    return f"{a_minute:.0f} a minute on one module; {MEMORY_PER_MINUTE_MAX} are too many"
+
+
+def _above_minutely(limit: int) -> Callable[[LogCase, float], str]:
+    def reason_of(case: LogCase, _now_s: float) -> str:
+        a_minute = _per_minute(case)
+        return f"{a_minute:.0f} a minute; {limit} is the limit" if a_minute > limit else ""
+
+    return reason_of
+
+
+def _lasting(case: LogCase, _now_s: float) -> str:
+    if "lasting" in case.finding.sub_codes:
+        return "a CPU stood still for a minute"
+    a_day = _per_day(case)
+    is_often = a_day >= LOCKUPS_PER_DAY_MAX
+    return f"{a_day:.0f} a day: CPUs stand still again and again" if is_often else ""
+
+
+def _failing(case: LogCase, now_s: float) -> str:
+    bursts = _bursts(case, now_s)
+    is_often = bursts >= BURSTS_FAILING
+    return f"{bursts} times in 24 h: the driver's resets did not help" if is_often else ""
+
+
+# what many events of a kind mean, and why these are many; no reason: they are not
+_MANY: Final[Mapping[EventKind, tuple[tuple[ManyEvents, Callable[[LogCase, float], str]], ...]]] = {
+    EventKind.MEMORY_CORRECTED: (
+        (ManyEvents.MEMORY_CORRECTED, _daily),
+        (ManyEvents.MEMORY_CORRECTED, _of_one_module),
+    ),
+    EventKind.MACHINE_CHECK_CORRECTED: ((ManyEvents.MACHINE_CHECK_CORRECTED, _daily),),
+    EventKind.SOFT_LOCKUP: ((ManyEvents.SOFT_LOCKUP, _lasting),),
+    EventKind.PCIE_CORRECTED: (
+        (ManyEvents.PCIE_CORRECTED, _above_minutely(CORRECTED_PER_MINUTE_MAX)),
+    ),
+    EventKind.FS_MONITOR: ((ManyEvents.FS_MONITOR, _above_minutely(MONITORS_PER_MINUTE_MAX)),),
+    EventKind.NIC_HUNG: ((ManyEvents.NIC_FAILING, _failing),),
+    EventKind.NIC_RESET: ((ManyEvents.NIC_FAILING, _failing),),
+}
 
 
 def _as_many(case: LogCase, many: ManyEvents, policy: PolicyTable, reason: str) -> LogCase:
@@ -286,12 +312,17 @@ def _as_many(case: LogCase, many: ManyEvents, policy: PolicyTable, reason: str) 
 
 def _per_minute(case: LogCase) -> float:
     """Return how often it came per minute while it lasted; without times the rate is not known."""
+    return sum(_rates_per_minute(case))
+
+
+def _rates_per_minute(case: LogCase) -> list[float]:
+    """Return the same of each group: of a memory module, of a bridge's kind of error."""
     rates = []
     for group in case.groups:
-        lasted_s = sum(end - start for start, end in group.bursts)
+        lasted_s = sum(max(60.0, end - start) for start, end in group.bursts)
         if group.bursts and len(group.bursts) < BURSTS_MAX:  # else older ones are forgotten
-            rates.append(group.count * 60.0 / max(60.0, lasted_s))
-    return sum(rates)
+            rates.append(group.count * 60.0 / lasted_s)
+    return rates
 
 
 def _is_beside(case: LogCase, other: LogCase) -> bool:

@@ -6,7 +6,6 @@ from itertools import pairwise
 
 import pytest
 
-from agent.nvml.child_protocol import NO_GPU
 from agent.nvml.child_rules import (
     ABANDONED_MAX,
     BACKOFF,
@@ -19,6 +18,7 @@ from agent.nvml.child_rules import (
     LeftOut,
 )
 from agent.nvml.children import ABANDONED_S_MAX, DriverTraces
+from agent.nvml.fields import NO_GPU
 from agent.nvml.known_gpus import GPUS_MAX, MonitorState, MonitorView
 from agent.nvml.supervisor import PAUSE_S, GpuSupervisor
 from tests.support.gpu_children import FakeChild

@@ -13,8 +13,8 @@ from agent.assembly.families import FAMILIES
 from agent.findings.policy_files import load_checks
 from agent.nvml import fields
 from agent.nvml.child import WHOLE_S, Child
-from agent.nvml.child_protocol import NO_GPU
 from agent.nvml.children import make_page, read_call
+from agent.nvml.fields import NO_GPU
 from agent.nvml.groups import pcie_replays_max
 from agent.nvml.known_gpus import GpuMessage, SweepMessage, decode
 from agent.nvml.nvml_calls import UNSUPPORTED_S, CallPage, GpuLostError, NvmlGoneError

@@ -4,7 +4,7 @@ import json
 import socket
 from collections.abc import Sequence
 
-from agent.nvml.child_protocol import NvmlCall
+from agent.nvml.fields import NvmlCall
 
 
 class FakeChild:

@@ -574,8 +574,8 @@ def test_corrected_memory_errors_become_a_warning_at_100_a_day() -> None:
     many = findings_of(*each, (40_000.0, "EDAC MC0: 1 CE memory read error on DIMM_A1 (x)"))
     slow = findings_of(
         *(
-            (number * DAY_S, "EDAC MC0: 60 CE memory read error on DIMM_A1 (x)")
-            for number in range(5)
+            (number * DAY_S, "EDAC MC0: 9 CE memory read error on DIMM_A1 (x)")
+            for number in range(14)
         )
     )
 
