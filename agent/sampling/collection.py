@@ -80,6 +80,7 @@ QUICK_S_MAX: Final = 0.05  # for a run that may delay others; nearly all take un
 QUICK_INTERVAL_S_MAX: Final = (
     10.0  # collectors that run less often ask slow sources: BMCs, servers, D-Bus
 )
+ABSENT_S: Final = 5.0  # how often a source that the node lacks is looked for: half of the node's collectors have none
 SERIES_MAX: Final = 10_000  # per collector; a node has about 2,000 in all (limits, section B)
 
 log = logging.getLogger(__name__)
@@ -159,6 +160,7 @@ class Slot:
         self._began_at_s = clock.now_s()
         self._failures = 0
         self._was_stale = False
+        self._absent_view: CollectorView | None = None  # as of its last run
 
     def run(self) -> None:
         """Run the collector once and keep what it answers. Never raises."""
@@ -167,6 +169,7 @@ class Slot:
             if self._is_running:
                 return  # still stuck in an earlier run
             self._is_running, self._began_at_s = True, began_at_s
+            self._absent_view = None
         began_s = perf_counter()
         traceback: BaseException | None = None
         try:
@@ -220,6 +223,13 @@ class Slot:
     def is_running(self) -> bool:
         return self._is_running
 
+    def may_wait(self, now_s: float) -> bool:
+        """Return whether its source was missing a moment ago: it is looked for each `ABSENT_S`."""
+        if self._outcome is not CollectorOutcome.ABSENT:
+            return False
+        # due times are kept to some milliseconds
+        return self.idle_s(now_s) < ABSENT_S - min(0.5, self._interval_s / 2)
+
     def is_quick(self) -> bool:
         """Return whether the last run was so short that others may wait for the next one."""
         duration_s = self._duration_s
@@ -231,10 +241,13 @@ class Slot:
 
     def view(self, now_s: float) -> CollectorView:
         with self._lock:  # by comparisons and by place: 60 views are made each second
+            absent = self._absent_view
+            if absent is not None and now_s - self._began_at_s <= ABSENT_S:
+                return absent  # nothing of it is shown, its age included
             age_s = now_s - self._answered_at_s
             idle_s = now_s - self._began_at_s
             is_stale = age_s > self._stale_s
-            return CollectorView(
+            view = CollectorView(
                 self._name,
                 self._interval_s,
                 self._outcome,
@@ -248,6 +261,9 @@ class Slot:
                 NO_ANSWER if is_stale else self._answer,
                 self._answered_at_s,
             )
+            if self._outcome is CollectorOutcome.ABSENT and not self._is_running and not is_stale:
+                self._absent_view = view
+            return view
 
     @property
     def interval_s(self) -> float:
@@ -272,6 +288,7 @@ class Slot:
     def forget(self) -> None:
         """Drop the answer: the collector was disabled and begins anew."""
         with self._lock:
+            self._absent_view = None
             self._outcome, self._error, self._answer = CollectorOutcome.PENDING, "", NO_ANSWER
             self._answered_at_s = self._began_at_s = self._clock.now_s()
 

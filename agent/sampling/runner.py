@@ -224,8 +224,7 @@ class Runner:
         slots = [self._slots[name] for name in names if name in self._enabled]
         if not slots or names[-1] not in self._enabled or not self._schedule.is_running:
             return
-        idle_s = slots[-1].view(self._clock.now_s()).idle_s
-        delay_s = max(0.0, HURRY_S_MIN - idle_s)
+        delay_s = max(0.0, HURRY_S_MIN - slots[-1].idle_s(self._clock.now_s()))
         key = f"hurry {','.join(slot.collector.name for slot in slots)}"
         self._schedule.once(key, delay_s, partial(self._run_in_order, slots))
 
@@ -299,6 +298,8 @@ class Runner:
 
     def _is_wanted(self, slot: Slot) -> bool:
         """Return whether a check needs this run of a collector, or somebody may read it before the next one."""
+        if slot.may_wait(self._clock.now_s()):
+            return False
         unread_s = self._unread_s.get(slot.collector.name)
         if self._demand is None or unread_s is None or slot.is_pending:
             return True

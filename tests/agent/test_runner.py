@@ -40,6 +40,37 @@ def make_slot(*answers: Metric | Exception) -> tuple[Slot, FakeCollector, FakeCl
     return Slot(collector, 1.0, clock, FAMILIES), collector, clock
 
 
+def test_source_that_a_node_lacks_is_looked_for_every_five_seconds_and_one_that_is_there_at_its_interval() -> (
+    None
+):
+    slot, collector, clock = make_slot(NoSourceError("none here"))
+    runs = []
+    for second in range(16):
+        if not slot.may_wait(clock.now_s()):
+            slot.run()
+            runs.append(second)
+        collector.answers = (LOAD,) if second == 10 else collector.answers
+        clock.time_s += 1.0
+
+    assert runs == [0, 5, 10, 15]
+    assert slot.view(clock.now_s()).outcome is CollectorOutcome.MEASURED
+    assert not slot.may_wait(clock.now_s())
+
+
+def test_absent_source_that_hangs_becomes_stale_all_the_same() -> None:
+    slot, _collector, clock = make_slot(NoSourceError("none here"))
+    slot.run()
+    first = slot.view(clock.now_s())
+
+    clock.time_s += 5.0
+    again = slot.view(clock.now_s())
+    clock.time_s += 5.1
+    late = slot.view(clock.now_s())
+
+    assert again is first
+    assert (late.is_stale, late.age_s) == (True, pytest.approx(10.1))
+
+
 def test_values_carry_their_age_and_are_dropped_past_the_bound() -> None:
     slot, _collector, clock = make_slot(LOAD)
     slot.run()
