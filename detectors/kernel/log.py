@@ -142,11 +142,13 @@ _NO_CRASH: Final = r"\[\d{1,10}\]: (?!segfault at|unhandled exc)"  # in which th
 _PROGRAM: Final = re.compile(r"(?:[^\s\[\]]{1,64} ){0,5}([\w./@-]{1,64})" + _NO_CRASH)
 # syslog-ng's older settings say vmunix, socklog the facility and level
 _KERNELS: Final = frozenset({"kernel", "vmunix", *(f"kern.{level}" for level in _LEVELS)})
-# torchrun's prefix of a rank, the place in a program's source, or what a program found and says of it
-_QUOTED: Final = re.compile(
+_QUOTED: Final = re.compile(  # torchrun's prefix of a rank, or the place in a program's source
     r"\[[A-Za-z_]{1,32}\d{1,6}\]:|.{0,80}?\b[\w/-]{1,64}\.(?:py|go|cc|cpp|rs|java):\d{1,6}\b"
-    r"|.{0,120}?\b(?:(?:CRITICAL|ERROR|WARNING)\b|[Cc]heck (?:failed|FAILED)|(?:errors? )?(?:detected|found):)"
-    r".{0,200}?(?:\[ {0,9}\d{1,12}\.\d{1,9}\] |\bNVRM: )"
+)
+# where a quoted line of the kernel begins, and what a program says of it before
+_QUOTE: Final = re.compile(r"\[ {0,9}\d{1,12}\.\d{1,9}\] |NVRM: ")
+_FINDS: Final = re.compile(
+    r"\b(?:(?:CRITICAL|ERROR|WARNING)\b|[Cc]heck (?:failed|FAILED)|(?:detected|found):)"
 )
 _HOST_TAG: Final = re.compile(  # after journalctl's short-monotonic
     r" [\w.%-]{1,255} (?:(kernel): |([\w./@-]{1,128})" + _NO_CRASH + ")"
@@ -209,7 +211,7 @@ def parse_line(line: str) -> Record:  # noqa: PLR0912 - one branch for each part
             place, facility = match.end(), KERN
         elif facility is None and (match := _PROGRAM.match(line, place)):
             facility = _facility_of(match[1], None)
-        elif facility is None and _QUOTED.match(line, place):
+        elif facility is None and _is_quoted(line, place):
             facility = USER
         return Record(line[place:][:TEXT_CHARS_MAX], level=level, facility=facility)
     end, at_s, is_syslog = stamped
@@ -241,6 +243,14 @@ def parse_line(line: str) -> Record:  # noqa: PLR0912 - one branch for each part
         has_year=not (is_yearless and at_s is not None),
         has_writer=facility is not None or not is_syslog or bool(_SINCE_BOOT.match(text)),
     )
+
+
+def _is_quoted(line: str, place: int) -> bool:
+    """Return whether a program wrote a line without a time, whatever it quotes."""
+    if _QUOTED.match(line, place):
+        return True
+    quote = _QUOTE.search(line, place)
+    return quote is not None and _FINDS.search(line, place, quote.start()) is not None
 
 
 def _talos_record(line: str, match: re.Match[str]) -> Record:
