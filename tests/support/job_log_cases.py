@@ -15,6 +15,8 @@ from tests.support.job_log_cases_frameworks import FRAMEWORKS
 from tests.support.job_log_cases_hangs import HANGS
 from tests.support.job_log_cases_machines import MACHINES
 from tests.support.job_log_cases_open import OPEN_CASES
+from tests.support.job_log_cases_pasted_ends import PASTED_ENDS
+from tests.support.job_log_cases_pasted_errors import PASTED_ERRORS
 from tests.support.job_log_cases_rare import RARE
 from tests.support.job_log_cases_real import REAL
 from tests.support.job_log_cases_services import SERVICES
@@ -135,6 +137,8 @@ _CASES: Sequence[JobLogCase] = (
     *TRACKERS,
     *TAXONOMY,
     *FRAMEWORKS,
+    *PASTED_ENDS,
+    *PASTED_ERRORS,
 )
 
 JOB_LOG_CASES: Sequence[JobLogCase] = tuple(_labelled(case) for case in _CASES)
