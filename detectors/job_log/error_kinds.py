@@ -23,7 +23,7 @@ _LIBRARY: Final = re.compile(
     r"cannot open shared object file|undefined symbol|\.so(?:\.\d+)*\b|DLL load failed|symbol lookup|version `|static TLS"
 )
 _NAN: Final = re.compile(
-    r"(?i)\bnan\b|non-?finite|not finite|\binf(?:inity)?\b.{0,30}(?:loss|grad)|(?:loss|grad)\w{0,64}.{0,40}\binf\b|FloatingPointError"
+    r"(?i)\bnan\b|loss scale (?:is )?already at|minimum loss scale|non-?finite|not finite|\binf(?:inity)?\b.{0,30}(?:loss|grad)|(?:loss|grad)\w{0,64}.{0,40}\binf\b|FloatingPointError"
 )
 _DATA_TYPES: Final = re.compile(
     r"^(?:[\w.]+\.)?(?:JSONDecodeError|UnicodeDecodeError|ParserError|ArrowInvalid|YAMLError|ScannerError|DatasetGenerationError|DataError|UnidentifiedImageError|csv\.Error|Error: line contains NUL)\b"
@@ -38,6 +38,7 @@ _STATE: Final = re.compile(
     r"Error\(s\) in loading state_dict|Missing key\(s\) in state_dict|Unexpected key\(s\) in state_dict|size mismatch for |loaded state dict (?:has a different number|contains a parameter group)|Missing key in checkpoint state_dict"
     r"|[Gg]lobal shape mismatch for loaded|Shape mismatch (?:between|for) (?:loaded|checkpoint|expected|ckpt)|(?:[Uu]nexpected|[Mm]issing) keys?\b.{0,60}(?:checkpoint|state[_ ]?dict)"
 )
+_LACKS_NAME: Final = re.compile(r"(?m)^ *KeyError: ")
 # A path that isn't there, in other words than the errno's.
 _ABSENT: Final = re.compile(
     r"\[Errno 2\]|No such file or directory|(?:cannot|can't|could not|couldn't) (?:be found|find) (?:at|under|in|any \w+ (?:at|in)) |\b(?:[Dd]irectory|[Ff]ile|[Pp]ath|[Ff]older|[Cc]heckpoint)\b[^\n]{0,200}\b(?:does not|doesn't) exist|(?:[Cc]annot|[Cc]an't|[Uu]nable to|[Cc]ould not) (?:find|locate) (?:\w+ ){0,3}(?:file|directory|checkpoint|folder)|[Nn]o (?:valid )?checkpoints? (?:was |were )?found"
@@ -233,8 +234,13 @@ def _kind_of_exception(  # noqa: PLR0911, PLR0912 - one return for each kind
     if _DAMAGED.search(said) and not _DATA_TYPES.search(first):
         return LogKind.CHECKPOINT_DAMAGED, FactTier.OWN
     if judge_loading(error) is LoadingVerdict.LOADING:
-        is_absent = "FileNotFoundError" in said or _ABSENT.search(said)
-        return (LogKind.FILE_MISSING if is_absent else LogKind.CHECKPOINT_DAMAGED), FactTier.OWN
+        if "FileNotFoundError" in said or _ABSENT.search(said):
+            return LogKind.FILE_MISSING, FactTier.OWN
+        # A file that is damaged can't be read; one that is read and lacks a name was saved by another program.
+        is_other = _LACKS_NAME.search(said) is not None
+        return (
+            LogKind.CHECKPOINT_MISMATCH if is_other else LogKind.CHECKPOINT_DAMAGED
+        ), FactTier.OWN
     if _AUTH.search(said):
         return LogKind.NOT_AUTHORIZED, FactTier.OWN
     if name in ("FileNotFoundError", "NotADirectoryError", "IsADirectoryError") or (

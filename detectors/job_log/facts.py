@@ -115,6 +115,8 @@ def _rule(needs: str, pattern: str, kind: LogKind, tier: FactTier, source: str) 
 
 
 _TASK: Final = r"srun: error: (?P<node>[^\s:]+): tasks? (?P<ranks>[\d,\[\]-]+): "
+# What begins a job: without it none starts, on any machine that has the same image.
+_LAUNCHER: Final = r"(?:[\w./-]{0,100}/)?(?:srun|torchrun|rankmend|python[\d.]*|deepspeed|accelerate|mpirun|mpiexec|horovodrun|composer)"
 _K, _T = LogKind, FactTier
 # The first rule that matches decides.
 LINE_RULES: Final = (
@@ -181,6 +183,17 @@ LINE_RULES: Final = (
     _rule("Blocking queue is killed", r"Blocking queue is killed because the data reader raises", _K.EXCEPTION, _T.WEAK, "Paddle, blocking_queue.h"),
     _rule("recvValue failed", r"\[c10d\] recvValue failed on SocketImpl.*(?:got 0 bytes|[Cc]onnection reset)", _K.PEER_LOST, _T.WEAK, "c10d, TCPStore.cpp"),
     _rule("message", r'"message": "Rendezvous\w{1,30}Error: ', _K.NEVER_JOINED, _T.STALL, "torchelastic, error_handler.py"),
+    _rule("registration failed|Barrier timed out", r"cluster registration failed|Barrier timed out\. (?:Barrier_)?[Ii]d: ?\W?(?:Init|PjRT_Client_Connect)", _K.NEVER_JOINED, _T.STALL, "JAX, coordination_service.cc: tasks that never registered"),
+    _rule("Barrier timed out", r"Barrier timed out\. (?:Barrier_)?[Ii]d: ", _K.HANG, _T.STALL, "JAX, coordination_service.cc"),
+    _rule("NCCL operation", r"NCCL operation \w+\(.*failed: invalid (?:usage|argument)", _K.NCCL_USAGE, _T.OWN, "XLA, nccl_utils.cc and nccl_errors.h"),
+    _rule("NCCL operation", r"NCCL operation \w+\(.*failed: ", _K.NCCL_SYSTEM, _T.VICTIM, "XLA, nccl_utils.cc and nccl_errors.h"),
+    _rule("reported to Coordinator", r"Error reported to Coordinator: .*\b(?:Unavailable|Aborted|Cancelled|DeadlineExceeded)Error\b", _K.PEER_LOST, _T.VICTIM, "TensorFlow, coordinator.py: a worker lost another one"),
+    _rule("reported to Coordinator", r"Error reported to Coordinator: ", _K.EXCEPTION, _T.WEAK, "TensorFlow, coordinator.py"),
+    _rule("reached monitoredBarrier", r"reached monitoredBarrier, but received errors while waiting", _K.PEER_LOST, _T.VICTIM, "c10d, ProcessGroupGloo.cpp"),
+    _rule("not found", rf"^(?:\S+: ){{0,2}}(?:line )?(?:\d+: )?{_LAUNCHER}: (?:command )?not found$|exec: \"{_LAUNCHER}\": executable file not found in \$PATH", _K.SCRIPT_MISSING, _T.OWN, "sh, bash, runc: the launcher isn't installed"),
+    _rule("execve()", rf"error: execve\(\): {_LAUNCHER}: No such file or directory", _K.SCRIPT_MISSING, _T.OWN, "slurmstepd: the launcher isn't installed"),
+    _rule("symbol lookup error|shared libraries", r"^\S+: (?:symbol lookup error: \S|error while loading shared libraries: \S)", _K.LIBRARY_MISSING, _T.OWN, "glibc, dl-load.c and dl-lookup.c: the process ends with 127"),
+    _rule("loss scale", r"[Ll]oss scale (?:is )?already at (?:its )?minimum|[Mm]inimum loss scale reached", _K.NOT_FINITE, _T.WEAK, "DeepSpeed, loss_scaler.py; fairseq, dynamic_loss_scaler.py"),
     _rule("cudaError_t", r"cudaError_t \d+ ?: ?\"?(?:unspecified launch failure|an illegal instruction)", _K.LAUNCH_FAILURE, _T.OWN, "Kaldi, cu-common.h"),
     _rule("cudaError_t", r"cudaError_t \d+ ?: ?\"?an illegal memory access", _K.ILLEGAL_ACCESS, _T.OWN, "Kaldi, cu-common.h"),
     _rule("insufficient shared memory", r"bus error encountered in worker\. This might be caused by insufficient shared memory", _K.SHARED_MEMORY, _T.OWN, "torch/csrc/DataLoader.cpp"),
@@ -221,7 +234,7 @@ _CANDIDATES: Final = (
     *("eartbeat", "reempt", "PREEMPT", "vict", "low on", "NodeLost", "NodeNot", "nan", "NaN", "NAN", "in use", "EADDR", "clients", "imed out"),
     *("imeout", "MPI_", "process", "rank ", "ranks ", "egmentation", "Bus", "Illegal", "Aborted", "override", "struct", "config", "DUE", "limit"),
     *("disconnected", "shut down", "lost communication", "route a message", "error occurred in MPI_", "Process name", "er user-direction"),
-    *("died or was killed", "memory pressure", "running low on memory", "insufficient shared memory"),
+    *("died or was killed", "memory pressure", "running low on memory", "insufficient shared memory", "not found", "execve()", "oss scale"),
     *("malloc", "free", "corrupted", "chunk", "OwnerDied", "inite", "ismatched", "HW Exc", "UCX ", "remainder of", "/task:", "emote daemon", "no rank adv", "access fault"),
 )  # fmt: skip
 _INDENTED_WORDS: Final = ("sequence", "[", "OOMKilled", "Process name", '"message": "Rendezvous')
@@ -591,7 +604,7 @@ def _first_rule(text: str) -> tuple[LineRule | None, re.Match[str] | None]:
 
 
 _BARE: Final = re.compile(
-    r"^(?:\S+ (?:ERROR|CRITICAL)[ :\]-]{1,4})?((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt)): ?(.*)$"
+    r"^(?:\S+ (?:ERROR|CRITICAL)[ :\]-]{1,4})?((?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*(?:Error|Exception|Interrupt)|Exception)): ?(.*)$"
 )
 
 
@@ -633,7 +646,7 @@ def _kernel_fact(matcher: Matcher, line: LogLine) -> LogFact | None:
     event = matcher.match(parse_line(line.text))
     if event is None:
         return None
-    kind = _kind_of_event(event)
+    kind = _kind_of_event(event, line.text)
     if kind is None:
         return None
     host = _SYSLOG_HOST.match(line.text)
@@ -644,9 +657,15 @@ def _kernel_fact(matcher: Matcher, line: LogLine) -> LogFact | None:
     return LogFact(kind, tier, line, line.text.strip()[:_TEXT_CHARS_MAX], ranks, node)
 
 
-def _kind_of_event(event: KernelEvent) -> LogKind | None:
+# A channel that goes down with the one that failed names its error. Source: NVRM, Xid 45 of drivers from 570 on.
+_PREVIOUS_XID: Final = re.compile(r"caused by previous Xid (\d{1,3})")
+
+
+def _kind_of_event(event: KernelEvent, text: str) -> LogKind | None:
     if event.kind is EventKind.XID:
-        is_own = event.code in _XIDS or (event.code or 0) in _NVLINK_XIDS
+        previous = _PREVIOUS_XID.search(text)
+        code = int(previous[1]) if previous else event.code or 0
+        is_own = code in _XIDS or code in _NVLINK_XIDS
         return LogKind.GPU_HARDWARE if is_own else None
     return _EVENTS.get(event.kind)
 

@@ -169,9 +169,30 @@ def _is_training_log(read: Sequence[SourceLines], job: LogFacts, hang: LogHang |
     facts = [fact for fact in job.facts if fact.tier is not FactTier.WEAK]
     if foreign > marks:
         return False
-    if any(not is_kernels_line(fact.text) for fact in facts):
+    if any(fact.kind in _OF_GPUS or not is_kernels_line(fact.text) for fact in facts):
+        return True
+    # A line that names an error and stands alone: of no other program, so far as one can see.
+    if not foreign and any(fact.kind in _TELLING for fact in job.facts):
         return True
     return marks >= MARKS_MIN + bool(facts)
+
+
+_OF_GPUS: Final = frozenset({LogKind.GPU_HARDWARE, LogKind.DRIVER})
+_TELLING: Final = frozenset(
+    {
+        LogKind.STORAGE_ERROR,
+        LogKind.DISK_FULL,
+        LogKind.DISK_QUOTA,
+        LogKind.SERVICE_AWAY,
+        LogKind.GPU_HARDWARE,
+        LogKind.GPU_ABSENT,
+        LogKind.DEVICE_MEMORY,
+        LogKind.ILLEGAL_ACCESS,
+        LogKind.LAUNCH_FAILURE,
+        LogKind.CHECKPOINT_MISMATCH,
+        LogKind.CHECKPOINT_DAMAGED,
+    }
+)
 
 
 # --- which fact is the cause ----------------------------------------------------------------------
