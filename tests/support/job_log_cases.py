@@ -17,6 +17,7 @@ from tests.support.job_log_cases_machines import MACHINES
 from tests.support.job_log_cases_open import OPEN_CASES
 from tests.support.job_log_cases_pasted_ends import PASTED_ENDS
 from tests.support.job_log_cases_pasted_errors import PASTED_ERRORS
+from tests.support.job_log_cases_pasted_more import PASTED_MORE
 from tests.support.job_log_cases_rare import RARE
 from tests.support.job_log_cases_real import REAL
 from tests.support.job_log_cases_services import SERVICES
@@ -139,6 +140,7 @@ _CASES: Sequence[JobLogCase] = (
     *FRAMEWORKS,
     *PASTED_ENDS,
     *PASTED_ERRORS,
+    *PASTED_MORE,
 )
 
 JOB_LOG_CASES: Sequence[JobLogCase] = tuple(_labelled(case) for case in _CASES)
