@@ -102,6 +102,10 @@ _LOG_HEAD: Final = re.compile(
     r"^(?!ERROR: Unexpected [\w -]{1,40} encountered in worker).{0,80}?\b(?:ERROR|CRITICAL|WARNING)\b"
 )
 _REAL_HEAD: Final = re.compile(r"^Original exception was:$")
+# A line of a log, by the forms of Python's logging, glog, Slurm and wandb: no error's message has one.
+_LOG_LINE: Final = re.compile(
+    r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):[\w.]{1,100}:|\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d|[EWIF]\d{4} \d\d:\d\d:\d\d|(?:srun|slurmstepd|wandb): "
+)
 # Frames of processes that a rank starts: they print their own errors to the rank's stderr.
 _HELPER: Final = re.compile(
     r"(?:^|/)(?:multiprocessing/(?:resource_tracker|forkserver|spawn|process|queues|pool|managers|popen_\w+)"
@@ -188,6 +192,7 @@ class PrintedError:
     error: ErrorText
     is_own: bool  # not a thread's, an exit handler's or another process's
     is_weak: bool  # says that the process ended, and not why
+    is_logged: bool = False  # by the program, which may have handled it
 
 
 def find_errors(lines: Sequence[str]) -> list[PrintedError]:
@@ -195,9 +200,21 @@ def find_errors(lines: Sequence[str]) -> list[PrintedError]:
     plain = _plain_lines(lines)
     found = _find_errors(plain, [_is_of_rank(line) for line in lines])
     return [
-        PrintedError(each.start, each.end, each.error, each.standing >= 2, each.is_weak)
+        PrintedError(
+            each.start,
+            each.end,
+            each.error,
+            each.standing >= 2,
+            each.is_weak,
+            each.standing == 1 and _is_logged(plain, each.start),
+        )
         for each in found
     ]
+
+
+def _is_logged(lines: Sequence[str], start: int) -> bool:
+    head = next((line for line in reversed(lines[max(0, start - 3) : start]) if line), "")
+    return _LOG_HEAD.match(head) is not None
 
 
 _BEGINNINGS: Final = (
@@ -621,7 +638,7 @@ def _end_of(lines: list[str], number: int, count_max: int) -> int:
         line = lines[place]
         if not line or line[0] == "[" or line in _CHAIN or line == _TERMINATED:
             return place
-        if _ASIDE_HEAD.match(line) or _PROCESS_HEAD.match(line):
+        if _ASIDE_HEAD.match(line) or _PROCESS_HEAD.match(line) or _LOG_LINE.match(line):
             return place
         if _HEADER.match(line) or _THROWN.match(line) or _FATAL.match(line):
             return place

@@ -64,7 +64,12 @@ _OPERATIONS: Final = re.compile(
     r"/torch/(?:nn|optim|autograd|_ops|_refs|_meta_registrations|functional|_tensor|_dynamo|distributed/fsdp)(?:/|\.py$)"
 )
 _OF_MACHINE: Final = re.compile(
-    r"(?i)\b(?:cuda|cudnn|cublas|nccl|gpus?|hip|driver|memory|alloc\w*|thread|process|worker|file|descriptor|socket|connect\w*|time[d-]? ?out|signal|killed|os error|errno|host|rank)\b|std::|\.(?:cc?|cpp|cu|h):\d"
+    r"(?i)\b(?:cuda|cudnn|cublas|nccl|gpus?|hip|driver|memory|alloc\w*|thread|process|worker|file|descriptor|socket|connect\w*|time[d-]? ?out|signal|killed|os error|errno|host|rank|lost|error code|failed with error)\b|(?-i:[A-Z]_(?:ERROR|STATUS|RESULT|ERR)_[A-Z])|std::|\.(?:cc?|cpp|cu|h):\d"
+)
+# What the runtimes of other accelerators say of a device; whose fault it is their codes don't tell.
+# Source: Level Zero and Unified Runtime (ze_api.h, ur_api.h); Habana's synapse_common_types.h; CANN; CNRT; MUSA; AWS Neuron's nrt.h.
+_OTHER_DEVICES: Final = re.compile(
+    r"\b(?:UR|PI|ZE)_(?:RESULT_)?ERROR_[A-Z_]{1,40}|level_zero backend failed|\bsynStatus=\d|\bCNRT error|MUSA error|\bNRT_EXEC_[A-Z_]{1,40}|ACL stream synchronize failed"
 )
 _NO_BUILD: Final = re.compile(
     r"[Tt]orch not compiled with CUDA|(?:not|n't) (?:been )?(?:compiled|built) with (?:CUDA|NCCL|GPU|distributed|MPI)|doesn't have \w+ built in|no NCCL support"
@@ -83,6 +88,8 @@ _SOCKET_WORDS: Final = re.compile(
 _HCCL: Final = re.compile(
     r"HCCL error in|hccl api failed|HCCL function error|\bE[IJ]00\d\d: |\bHccl\w+, error code"
 )
+# Source: XLA, nccl_utils.cc and nccl_errors.h.
+_XLA_NCCL: Final = re.compile(r"\bNCCL operation \w+\([^\n]*failed: (?!invalid)")
 _NO_HOST: Final = re.compile(
     r"\bhost not found: "
 )  # torch/csrc/distributed/c10d, of the master's name
@@ -169,7 +176,7 @@ def kind_of_error(cause: FailureCause, error: ErrorText) -> tuple[LogKind, FactT
             r"driver version is insufficient|driver on your system|no NVIDIA driver", said
         ):
             return LogKind.DRIVER, FactTier.OWN
-        if re.search(r"out of memory|Failed to CUDA \w*alloc", said):
+        if re.search(r"out of memory|OUT_OF_|Failed to CUDA \w*alloc", said):
             return LogKind.DEVICE_MEMORY, FactTier.OWN
         return next(
             (kind for form, kind in _CUDA_KINDS if form.search(said)), LogKind.LAUNCH_FAILURE
@@ -217,9 +224,12 @@ def _kind_of_exception(  # noqa: PLR0911, PLR0912 - one return for each kind
         return LogKind.USAGE, FactTier.OWN
     if name == "terminate":
         return LogKind.ABORTED, FactTier.WEAK
+    if _OTHER_DEVICES.search(said):
+        is_held = "acquire" in said
+        return (LogKind.GPU_ABSENT if is_held else LogKind.LAUNCH_FAILURE), FactTier.OWN
     if name.rpartition("::")[2] == "system_error" and _SOCKET_WORDS.search(error.message):
         return LogKind.PEER_LOST, FactTier.VICTIM
-    if _HCCL.search(said):
+    if _HCCL.search(said) or _XLA_NCCL.search(said):
         return LogKind.NCCL_SYSTEM, FactTier.VICTIM
     if "[Errno 98]" in said or "ddress already in use" in said:
         return LogKind.PORT_IN_USE, FactTier.STALL

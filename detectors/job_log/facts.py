@@ -57,6 +57,9 @@ class LogFact:
     error: ErrorText | None = None
     local_rank: int | None = None
     is_aside: bool = False  # of a thread, or of an object that was cleared away
+    own_tier: FactTier | None = (
+        None  # of an error that the program logged: how much it explains if it ended the rank
+    )
 
 
 @dataclass(slots=True)
@@ -131,8 +134,9 @@ LINE_RULES: Final = (
     _rule("srun: error: ", _TASK + r"Exited with exit code \d+", _K.EXIT_CODE, _T.WEAK, "srun"),
     _rule("oom", r"[Dd]etected \d+ oom[-_ ]kill (?:event|handler)", _K.OOM_KILLED, _T.FACT, "slurmstepd"),
     _rule("oom|out-of-memory handler", r"Some of your processes may have been killed by the cgroup out-of-memory handler|oom[-_]kill event", _K.OOM_KILLED, _T.FACT, "slurmstepd"),
-    _rule("LIMIT|limit|exceeded", r"DUE TO TIME LIMIT|Job \S+ exceeded (?:time|walltime) limit|walltime \d+ exceeded limit|TERM_RUNLIMIT", _K.TIME_LIMIT, _T.FACT, "slurmstepd, PBS, LSF"),
-    _rule("DUE TO|reempt|PREEMPT|pot ", r"DUE TO (?:PREEMPTION|JOB REQUEUE)|\bPREEMPTED\b|[Pp]reempted by|[Ss]pot (?:instance )?(?:interruption|termination|instance is being reclaimed)|TERM_PREEMPT|was preempted\b|[Pp]reempting (?:pod|job)\b", _K.PREEMPTED, _T.FACT, "slurmstepd, Kubernetes, cloud"),
+    _rule("LIMIT|limit|exceeded", r"DUE TO TIME LIMIT|walltime \d+ exceeded limit|TERM_RUNLIMIT|(?i:\bjob\b.{0,40}\bexceeded (?:its |the )?(?:hard |soft )?(?:wall ?clock|walltime|run ?time|time)\b)", _K.TIME_LIMIT, _T.FACT, "slurmstepd, PBS, Moab, SGE, LSF"),
+    _rule("deadline|MaxRuntimeExceeded", r"Job was active longer than specified deadline|\bMaxRuntimeExceeded\b", _K.TIME_LIMIT, _T.FACT, "Kubernetes, SageMaker"),
+    _rule("DUE TO|reempt|PREEMPT|pot ", r"DUE TO (?:PREEMPTION|JOB REQUEUE)|\bPREEMPTED\b|[Pp]reempted by|[Ss]pot (?:instance )?(?:interruption|termination|instance is being reclaimed)|TERM_PREEMPT|(?:was|is|been) preempted\b|[Pp]reempting (?:pod|job)\b", _K.PREEMPTED, _T.FACT, "slurmstepd, Kubernetes, cloud"),
     _rule("Evicted|low on resource|TaintManager|ByKubelet", r"\bReason:\s*Evicted\b|The node was low on resource|\bDeletionByTaintManager\b|TaintManagerEviction|TerminationByKubelet", _K.PREEMPTED, _T.FACT, "Kubernetes"),
     _rule("DUE TO NODE", r"DUE TO NODE (?:(?P<node>[\w.-]+) )?FAIL", _K.NODE_FAILED, _T.FACT, "slurmstepd"),
     _rule("Node failure", r"srun: error: Node failure on (?P<node>[\w.,\[\]-]+)", _K.NODE_FAILED, _T.FACT, "srun"),
@@ -141,6 +145,7 @@ LINE_RULES: Final = (
     _rule("TERM_MEMLIMIT|exceeded", r"TERM_MEMLIMIT|job killed: v?mem \S+ exceeded limit|[Ee]xceeded (?:job |step )?memory limit", _K.OOM_KILLED, _T.FACT, "LSF, PBS, slurmstepd"),
     _rule("OOMKilled", r"\bOOMKilled\b", _K.OOM_KILLED, _T.FACT, "Kubernetes"),
     _rule("CANCELLED|ancelled|scancel", r"\*\*\* JOB \S+ ON \S+ CANCELLED AT \S+ \*\*\*|Job \S+ (?:was )?cancelled by|[Cc]ancelled by user|\bscancel\b.*\b(?:user|uid)", _K.CANCELLED, _T.FACT, "slurmstepd"),
+    _rule("deleted at request", r"Job deleted at request of", _K.CANCELLED, _T.FACT, "PBS, Torque"),
     _rule("*** STEP|Job step aborted", r"\*\*\* STEP \S+ ON \S+ CANCELLED AT|Job step aborted: Waiting", _K.CANCELLED, _T.WEAK, "slurmstepd"),
     _rule("noticed that process", r"(?:mpirun|prterun|mpiexec) noticed that process rank (?P<ranks>\d+) with PID \d+ on node (?P<node>[\w.-]+) exited on signal 9\b", _K.KILLED, _T.END, "Open MPI"),
     _rule("noticed that process", r"(?:mpirun|prterun|mpiexec) noticed that process rank (?P<ranks>\d+) with PID \d+ on node (?P<node>[\w.-]+) exited on signal 11\b", _K.SEGFAULT, _T.END, "Open MPI"),
@@ -216,6 +221,14 @@ LINE_RULES: Final = (
     _rule("NCCL WARN", r"NCCL WARN .*(?:Cuda failure|CUDA failure).*(?:ECC|NVLink error|hardware)", _K.GPU_HARDWARE, _T.OWN, "NCCL"),
     _rule("NCCL WARN", r"NCCL WARN .*(?:Cuda failure|CUDA failure).*illegal memory access", _K.ILLEGAL_ACCESS, _T.OWN, "NCCL"),
     _rule("NCCL WARN", r"NCCL WARN .*(?:Call to \w+ (?:from|to) (?P<peer>[\d.:a-fA-F\[\]]+)|Connect to \S+ (?:failed|returned)|[Cc]onnection (?:closed|refused|reset|timed out)|[Bb]roken pipe|remote peer|closed by remote)", _K.PEER_LOST, _T.VICTIM, "NCCL socket.cc"),
+    _rule("NCCL WARN", r"NCCL WARN .*(?:Cuda failure|CUDA failure).*(?:not yet initialized|unknown error|SYSTEM_NOT_READY)", _K.GPU_HARDWARE, _T.OWN, "NCCL: the fabric manager isn't there, or the device answers nothing"),
+    _rule("NCCL WARN", r"NCCL WARN .*(?:Cuda failure|CUDA failure).*driver version", _K.DRIVER, _T.OWN, "NCCL"),
+    _rule("NCCL WARN", r"NCCL WARN NET/\w+ .*completed with error", _K.LINK_ERROR, _T.STALL, "aws-ofi-nccl, nccl_ofi_net.c"),
+    _rule("NCCL WARN", r"NCCL WARN Call to ibv_\w+ failed .*(?:timed out|[Uu]nreachable)", _K.LINK_ERROR, _T.STALL, "NCCL ibvwrap.cc"),
+    _rule("NCCL WARN", r"NCCL WARN (?:Call to ibv_\w+ failed|NET/(?!Plugin)\w+ .*(?:[Ff]ailed|[Cc]ouldn't|RC: -?\d))", _K.NCCL_SYSTEM, _T.VICTIM, "NCCL ibvwrap.cc, aws-ofi-nccl"),
+    _rule("EL0004", r"\bEL0004: ", _K.DEVICE_MEMORY, _T.OWN, "CANN: no memory of the NPU"),
+    _rule("EI|EJ", r"\bE[IJ]\d{4}: ", _K.NCCL_SYSTEM, _T.VICTIM, "CANN: HCCL and its processes"),
+    _rule("error code is|execute failed", r"NPU (?:function )?(?:error|warning).{0,40}error code is \d+|\brt[A-Z]\w+ execute failed", _K.LAUNCH_FAILURE, _T.WEAK, "CANN, torch_npu"),
     _rule("error: ", r"^(?:\S+\.py|[a-z][\w-]{1,30}): error: (?:unrecognized arguments|the following arguments are required|argument |ambiguous option|one of the arguments|too few arguments)", _K.USAGE, _T.OWN, "argparse"),
     _rule("Error: ", r"^Error: (?:No such (?:option|command)|Missing (?:argument|option|parameter)|Invalid value for|Got unexpected extra argument)", _K.USAGE, _T.OWN, "click"),
     _rule("Could not |Key '|onfig |Error merging", r"^(?:Could not (?:override|append|delete) |Key '[^']+' is not in struct|Primary config |Cannot find primary config|Error merging \S)", _K.USAGE, _T.OWN, "hydra"),
@@ -235,6 +248,7 @@ _CANDIDATES: Final = (
     *("imeout", "MPI_", "process", "rank ", "ranks ", "egmentation", "Bus", "Illegal", "Aborted", "override", "struct", "config", "DUE", "limit"),
     *("disconnected", "shut down", "lost communication", "route a message", "error occurred in MPI_", "Process name", "er user-direction"),
     *("died or was killed", "memory pressure", "running low on memory", "insufficient shared memory", "not found", "execve()", "oss scale"),
+    *("EI", "EJ", "EL0", "allclock", "alltime", "deadline", "preempt", "deleted at", "MaxRuntime", "is preempted"),
     *("malloc", "free", "corrupted", "chunk", "OwnerDied", "inite", "ismatched", "HW Exc", "UCX ", "remainder of", "/task:", "emote daemon", "no rank adv", "access fault"),
 )  # fmt: skip
 _INDENTED_WORDS: Final = ("sequence", "[", "OOMKilled", "Process name", '"message": "Rendezvous')
@@ -306,6 +320,7 @@ def read_facts(sources: Sequence[SourceLines]) -> LogFacts:
         job.ranks |= source.ranks
         job.ranks.update(line.rank for line in source.lines if line.rank is not None)
     found = [*_bare_facts(named, found, judge), *found]
+    found = _with_last_words(found, sources)
     ordered = sorted(found, key=lambda fact: (fact.line.number, fact.line.source))
     job.facts = [fact for fact in ordered if fact.line.number >= begins[fact.line.source]]
     job.earlier = [fact for fact in ordered if fact.line.number < begins[fact.line.source]]
@@ -316,6 +331,35 @@ def read_facts(sources: Sequence[SourceLines]) -> LogFacts:
         if fact.node and len(fact.ranks) == 1:
             job.node_of.setdefault(fact.ranks[0], fact.node)
     return job
+
+
+LAST_WORDS_LINES_MAX: Final = 40  # of a launcher's and an interpreter's end
+
+
+def _with_last_words(found: list[LogFact], sources: Sequence[SourceLines]) -> list[LogFact]:
+    """Return the facts; an error that the program logged and after which it said nothing more is its own end."""
+    if not any(fact.own_tier is not None for fact in found):
+        return found
+    last: dict[int, int] = {}  # the line of a source after which nothing but an exit code is stated
+    for fact in found:
+        if fact.own_tier is None and fact.kind is not LogKind.EXIT_CODE:
+            place = fact.line.source
+            last[place] = max(last.get(place, 0), fact.line.number)
+    return [
+        replace(fact, tier=fact.own_tier)
+        if fact.own_tier is not None and _is_last(fact, sources[fact.line.source], last)
+        else fact
+        for fact in found
+    ]
+
+
+def _is_last(fact: LogFact, source: SourceLines, last: Mapping[int, int]) -> bool:
+    number = fact.line.number
+    return (
+        number > last.get(fact.line.source, 0)
+        and number > (source.last_progress or 0)
+        and source.count - number <= LAST_WORDS_LINES_MAX
+    )
 
 
 def _bare_facts(
@@ -850,6 +894,7 @@ def _error_fact(printed: PrintedError, line: LogLine, judge: _ErrorJudge) -> Log
         tier = FactTier.WEAK
     if printed.is_weak and tier in (FactTier.OWN, FactTier.END):
         tier = FactTier.WEAK
+    own_tier = tier if printed.is_logged else None
     if not printed.is_own:
         tier = FactTier.WEAK if tier is FactTier.OWN else max(tier, FactTier.VICTIM)
     fact = LogFact(
@@ -861,6 +906,7 @@ def _error_fact(printed: PrintedError, line: LogLine, judge: _ErrorJudge) -> Log
         line.node,
         print_=fingerprint(error),
         error=error,
+        own_tier=own_tier,
     )
     names_peer = "peer" in error.message or "peer" in error.traceback
     if (cause is FailureCause.COMMUNICATION and names_peer) and (

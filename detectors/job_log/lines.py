@@ -80,14 +80,14 @@ _NEEDLES: Final = (
     *(b"mpi_", b"limit", b"pid ", b"global_rank", b"got async", b"got completion", b"diverge", b"not finite", b"not in struct", b"no module"),
     *(b"-based barrier", b"missing ranks", b"remainder of ranks", b"set to error", b"remote daemon", b"no rank advances", b"access fault", b"link down"),
     *(b"disconnected", b"incarnation", b"shut down", b"lost communication", b"route a message", b"process name", b"recvvalue"),
-    *(b"malloc(", b"corrupt", b"free()", b"not found", b"execve()", b"reported to coord"),
+    *(b"malloc(", b"corrupt", b"free()", b"not found", b"execve()", b"reported to coord", b"deadline", b"wallclock", b"times out", b"deleted at"),
     *(b"completed", b"training done", b"train_runtime", b"max_epochs", b"successfully", b"training is done", b"training finished"),
 )  # fmt: skip
 _PROGRESS_NEEDLES: Final = (b"loss", b"it/s", b"s/it", b"iteration", b"tokens", b"samples/s")
 _HANG_NEEDLES: Final = (b"optype", b"enqueued", b"collective #")
 _MARK: Final = re.compile(
     rb"(?i)\btorch|nccl|\brank\b|\[rank|\[default\]|cuda|\bgpus?\b|deepspeed|megatron|lightning|transformers|tensorflow|\bjax\b|jax_worker|\bxla\b|torch_npu|hccl|npustream|ascend|rccl|rocm|horovod|accelerate"
-    rb"|\bsrun|slurm|mpirun|prterun|\bMPI_|gloo|\bepochs?\b|checkpoint|\btrain|world.?size|wandb|huggingface|dataloader|optimizer|learning.?rate|rankmend|python.*\berror\b|modulenotfound"
+    rb"|\bsrun|slurm|mpirun|prterun|\bMPI_|gloo|\bepochs?\b|checkpoint|\btrain|world.?size|wandb|huggingface|dataloader|optimizer|learning.?rate|rankmend|python.*\berror\b|modulenotfound|\(raylet\)|tensorcore|local_rank"
 )
 _FOREIGN: Final = re.compile(
     rb'(?i)"(?:GET|POST|PUT|HEAD) /|\b(?:nginx|apache|django|flask|uvicorn|gunicorn|celery|tomcat|postgres|mysqld|sshd|systemd|dpkg|spring|kubelet|java\.lang|at (?:org|com|java)\.|npm |webpack|ansible|CRON|dhcp|apt-get|maven|gradle)|^Collecting \w|^\s*Downloading \S+\.whl|Requirement already satisfied|No matching distribution|Could not find a version that|\] (?:LOG|ERROR|FATAL|STATEMENT):  '
@@ -97,7 +97,7 @@ _MARK_WORDS: Final = (
     *(b"torch", b"nccl", b"rank", b"default", b"cuda", b"gpu", b"deepspeed", b"megatron", b"lightning", b"transformers", b"tensorflow"),
     *(b"jax", b"xla", b"npu", b"hccl", b"ascend", b"rccl", b"rocm", b"horovod", b"accelerate", b"srun", b"slurm", b"mpi", b"prterun", b"gloo"),
     *(b"epoch", b"checkpoint", b"train", b"world", b"wandb", b"huggingface", b"dataloader", b"optimizer", b"learning", b"python"),
-    b"modulenotfound",
+    *(b"modulenotfound", b"raylet", b"tensorcore", b"local_rank"),
 )  # fmt: skip
 _FOREIGN_WORDS: Final = (
     *(b'"get ', b'"post ', b'"put ', b'"head ', b"nginx", b"apache", b"django", b"flask", b"corn", b"celery", b"tomcat", b"postgres", b"mysqld"),
@@ -350,6 +350,8 @@ _RAY: Final = re.compile(
     r"\(\w[\w.<>:]{0,80} (?:rank=(\d{1,7}) )?pid=\d{1,9}(?:, ip=([\w.:]{1,45}))?\) ?"
 )
 _TASK: Final = re.compile(r" {0,6}(\d{1,6}): ?")
+# srun -l before torch's own prefix: no other program writes both.
+_TASK_OF_RANK: Final = re.compile(r" {0,6}\d{1,6}: (?=\[rank\d)")
 _TASK_BYTES: Final = re.compile(rb" {0,6}\d{1,6}:(?: |$|\t|\[)")
 _HOST: Final = re.compile(r"([A-Za-z][\w.-]{0,60}\d[\w.-]{0,40}): ?")
 _HOST_BYTES: Final = re.compile(rb"([A-Za-z][\w.-]{0,60}\d[\w.-]{0,40}): ?")
@@ -494,6 +496,8 @@ def _line(  # noqa: PLR0912 - one branch for each form of a prefix
             is_of_rank = True
         elif has_tasks and not is_of_rank and (match := _TASK.match(text)):
             rank, is_of_rank = int(match[1]), True
+        elif head.isdigit() and (match := _TASK_OF_RANK.match(text)):
+            pass
         elif head == "(" and (match := _RAY.match(text)):
             node = match[2] or node
             rank = int(match[1]) if match[1] else rank

@@ -227,7 +227,9 @@ def _pick(job: LogFacts, hang: LogHang | None) -> LogFact | None:
         if signal is not None and vague and _is_before(signal, first):
             first = signal
     first = first or _named_stall(stalls, hang) or _first(ends)
-    requested = _first([fact for fact in by_tier[FactTier.FACT] if fact.kind in _SCHEDULERS])
+    asked = [fact for fact in by_tier[FactTier.FACT] if fact.kind in _SCHEDULERS]
+    # A scheduler that says why it ends a job says first that it does.
+    requested = _first([fact for fact in asked if fact.kind is not LogKind.CANCELLED] or asked)
     if requested is not None and (first is None or _is_before(requested, first)):
         return requested
     if first is not None:

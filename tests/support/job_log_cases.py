@@ -10,7 +10,7 @@ from dataclasses import replace
 from tests.support.job_log_cases_code import CODE
 from tests.support.job_log_cases_ends import ENDS
 from tests.support.job_log_cases_field import FIELD
-from tests.support.job_log_cases_forms import JobLogCase
+from tests.support.job_log_cases_forms import JobLogCase, after_a_run
 from tests.support.job_log_cases_frameworks import FRAMEWORKS
 from tests.support.job_log_cases_hangs import HANGS
 from tests.support.job_log_cases_machines import MACHINES
@@ -21,6 +21,7 @@ from tests.support.job_log_cases_pasted_more import PASTED_MORE
 from tests.support.job_log_cases_rare import RARE
 from tests.support.job_log_cases_real import REAL
 from tests.support.job_log_cases_services import SERVICES
+from tests.support.job_log_cases_siblings import SIBLINGS
 from tests.support.job_log_cases_taxonomy import TAXONOMY
 from tests.support.job_log_cases_trackers import TRACKERS
 
@@ -141,6 +142,13 @@ _CASES: Sequence[JobLogCase] = (
     *PASTED_ENDS,
     *PASTED_ERRORS,
     *PASTED_MORE,
+    *SIBLINGS,
+    # Where the label is "restart" and nothing else, steps before it change nothing.
+    *(
+        after_a_run(case)
+        for case in (*PASTED_ENDS, *PASTED_ERRORS, *PASTED_MORE, *SIBLINGS)
+        if (case.decision, case.also) == ("restart", ()) and not case.is_noisy
+    ),
 )
 
 JOB_LOG_CASES: Sequence[JobLogCase] = tuple(_labelled(case) for case in _CASES)

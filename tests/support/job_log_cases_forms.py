@@ -6,7 +6,7 @@ warnings of libraries, what interpreters print while they end) is woven in by pl
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import chain, islice, zip_longest
 
@@ -539,6 +539,13 @@ def with_noise(
         ),
         *ended,
     ]
+
+
+def after_a_run(case: JobLogCase) -> JobLogCase:
+    """Return a case of one file behind the output of a run that made steps: what no start has fails then, too."""
+    ((name, text),) = case.files.items()
+    run = written([*chatter(range(8)), *steps("plain", 100, 30)])["job.log"]
+    return replace(case, name=f"{case.name}, in noise", files={name: run + text}, is_noisy=True)
 
 
 def _slices(said: Sequence[Said], count: int) -> list[list[Said]]:

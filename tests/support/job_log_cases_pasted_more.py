@@ -4,6 +4,7 @@ The lines have the programs' own form, shortened, with neutral paths. Each was l
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tests.support.job_log_cases_field import CUDA_TAIL, NEXT, field_case
 from tests.support.job_log_cases_forms import BACKWARD, SITE, TRAIN, JobLogCase, trace
@@ -49,7 +50,7 @@ def _ends() -> list[JobLogCase]:
         field_case("PBS: root deletes a job", "restart", "Clustering...\ngetting output of UniformTimeClustering:  20% (117/558) [#      ] eta 28:34:54 \\Terminated\n04/18/2016 22:55:25;0008;PBS_Server.12149;Job;7082041.hal-sched1.local;Job deleted at request of root@hal-sched1", "cBio/cbio-cluster/issues/403", also=("unknown",)),
         field_case("torchelastic of PyTorch 1.9: a child without an error file", "restart", child, "junjie18/CMT/issues/83", also=("unknown",)),
         field_case("Sky: a spot cluster is preempted", "restart", "(sky-de99, pid=734143) I 12-10 21:38:37 controller.py:133] Job status: JobStatus.RUNNING\n(sky-de99, pid=734143) I 12-10 21:39:39 controller.py:118] Cluster is preempted (status: INIT). Recovering...\n(sky-de99, pid=734143) I 12-10 21:42:11 spot_state.py:134] === Recovering... ===", "skypilot-org/skypilot/pull/1500", error_class="preempted", also=("unknown",)),
-        field_case("Sky: a job runs, says its controller", "unknown", "(sky-f50c pid=2400) I 05-11 07:49:32 recovery_strategy.py:73] Spot cluster launched.\n(sky-f50c pid=2400) I 05-11 07:49:35 spot_state.py:89] Job started.\n(sky-f50c pid=2400) I 05-11 07:50:35 controller.py:131] === Checking the job status... ===\n(sky-f50c pid=2400) I 05-11 07:50:37 controller.py:133] Job status: JobStatus.RUNNING", "skypilot-org/skypilot/issues/825"),
+        replace(field_case("Sky: a job runs, says its controller", "unknown", "(sky-f50c pid=2400) I 05-11 07:49:32 recovery_strategy.py:73] Spot cluster launched.\n(sky-f50c pid=2400) I 05-11 07:49:35 spot_state.py:89] Job started.\n(sky-f50c pid=2400) I 05-11 07:50:35 controller.py:131] === Checking the job status... ===\n(sky-f50c pid=2400) I 05-11 07:50:37 controller.py:133] Job status: JobStatus.RUNNING", "skypilot-org/skypilot/issues/825"), is_training_log=False),
         field_case("mmdet's losses are no numbers and it goes on", "unknown", "\n".join(f"2022-02-09 20:28:3{s},418 - mmdet - INFO - Epoch [1][{n}/742]     lr: 5.000e-05, eta: 2:15:01, time: 0.396, data_time: 0.159, memory: 4127, loss_cls: nan, loss_bbox: nan, loss_centerness: nan, loss: nan" for s, n in ((2, 658), (3, 659))), "open-edge-platform/geti/issues/907", also=("restart",)),
         field_case("DETR's loss is no number and it stops", "restart", "Epoch: [0]  [ 310/1478]  eta: 0:14:12  lr: 0.000004  loss: 28.1422 (31.0021)  time: 0.7210  data: 0.0093  max mem: 15233\nLoss is nan, stopping training\n{'loss_vfl': tensor(nan, device='cuda:0'), 'loss_bbox': tensor(nan, device='cuda:0')}", "Intellindust-AI-Lab/DEIM/issues/96", error_class="numbers"),
         field_case("oneCCL: a device's memory is used up after 29 steps", "restart", ze, "intel/torch-ccl/issues/65", also=("stop",), error_class="device_memory"),

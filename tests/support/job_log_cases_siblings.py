@@ -1,0 +1,90 @@
+"""Siblings of what the looks at public threads found: for each kind other words, another framework, another order of lines.
+
+They are written in the programs' own forms, to see that a rule rests on its evidence and not on one thread.
+"""
+
+from collections.abc import Sequence
+
+from tests.support.job_log_cases_field import field_case
+from tests.support.job_log_cases_forms import SITE, TRAIN, JobLogCase, PrefixStyle, Said, trace
+
+STEP = "iter 1200: loss 2.8812, time 251.3ms, mfu 41.2%\n"
+
+
+def _written(program: str) -> str:
+    return f"{program} (written in its form)"
+
+
+def _launches() -> list[JobLogCase]:
+    return [
+        field_case("bash has no torchrun", "stop", "/var/spool/slurmd/job00191/slurm_script: line 28: torchrun: command not found\nsrun: error: n1: task 0: Exited with exit code 127", _written("bash"), also=("restart",)),
+        field_case("a container has no deepspeed", "stop", 'docker: Error response from daemon: failed to create task: OCI runtime create failed: exec: "deepspeed": executable file not found in $PATH: unknown.', _written("opencontainers/runc")),
+        field_case("slurmstepd can't start a launcher", "stop", "slurmstepd: error: execve(): torchrun: No such file or directory\nsrun: error: n2: task 1: Exited with exit code 2", _written("SchedMD/slurm"), also=("restart",)),
+        field_case("a shell has no module command, and the run goes on", "unknown", "run.sh: line 4: module: command not found\nrun.sh: line 5: nvidia-smi: command not found\n" + STEP, _written("bash")),
+        field_case("an MPI library is missing", "restart", "python: error while loading shared libraries: libmpi.so.40: cannot open shared object file: No such file or directory\nsrun: error: n3: task 3: Exited with exit code 127", _written("glibc"), also=("stop",)),
+        field_case("a symbol is missing at a lookup", "restart", "/opt/venv/bin/python: symbol lookup error: /opt/venv/lib/libtorch_cuda.so: undefined symbol: ncclCommSplit", _written("glibc"), also=("stop",)),
+        field_case("XLA: NCCL is asked wrongly", "stop", trace("jaxlib.xla_extension.XlaRuntimeError: INVALID_ARGUMENT: NCCL operation ncclCommInitRankConfig(&comm, nranks, id, rank, &config) failed: invalid argument", "/app/train.py:47:<module>", f"{SITE}/jax/_src/pjit.py:180:cache_miss"), _written("openxla/xla"), also=("restart", "unknown")),
+    ]  # fmt: skip
+
+
+def _links() -> list[JobLogCase]:
+    return [
+        field_case("XLA: NCCL lost a process", "restart", STEP + "E external/xla/xla/pjrt/pjrt_stream_executor_client.cc:3084] Execution of replica 0 failed: INTERNAL: NCCL operation ncclGroupEnd() failed: remote process exited or there was a network error. Last NCCL warning(error) log entry (may be unrelated) 'socketProgressOpt: Call to recv failed'.", _written("openxla/xla"), error_class="communication"),
+        field_case("XLA: NCCL's system error in the first step", "restart", trace("jaxlib.xla_extension.XlaRuntimeError: INTERNAL: NCCL operation ncclGroupEnd() failed: unhandled system error (run with NCCL_DEBUG=INFO for details)", "/app/train.py:47:<module>", f"{SITE}/jax/_src/pjit.py:180:cache_miss"), _written("openxla/xla"), error_class="communication"),
+        field_case("JAX: Orbax waits at a barrier", "restart", STEP + "E0301 10:00:02.123456 140 coordination_service_agent.cc:719] DEADLINE_EXCEEDED: Barrier timed out. Id: orbax_checkpoint_sync_1200. Timed out task names:\n/job:jax_worker/replica:0/task:3", _written("openxla/xla")),
+        field_case("TensorFlow's coordinator hears of an abort", "restart", "INFO:tensorflow:loss = 0.41, step = 1200\nINFO:tensorflow:Error reported to Coordinator: <class 'tensorflow.python.framework.errors_impl.AbortedError'>, Session handle is not found: 3f2a. Possibly this worker just restarted.", _written("tensorflow/tensorflow")),
+        field_case("gloo's barrier on two ranks names a third", "restart", [Said(r, "[E ProcessGroupGloo.cpp:138] Rank " + str(r) + " successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 3. Please check rank 3 logs for faulty rank.") for r in (1, 2)], _written("pytorch/pytorch"), style=PrefixStyle.RANK),
+        field_case("InfiniBand's queue pair isn't ready in time", "restart", "n7:984:1357 [4] ibvwrap.cc:152 NCCL WARN Call to ibv_modify_qp failed with error Connection timed out\nn7:984:1357 [4] NCCL INFO transport/net_ib.cc:730 -> 2", _written("NVIDIA/nccl"), error_class="communication"),
+        field_case("EFA: a message isn't acknowledged", "restart", STEP + "ip-10-0-1-7:79:131 [2] nccl_net_ofi_rdma.c:2345 NCCL WARN NET/OFI Request 0x7f2b completed with error. RC: 4126. Error: unresponsive receiver (reachable by EFA device but handshake failed)", _written("aws/aws-ofi-nccl"), error_class="communication"),
+        field_case("Habana: a peer is gone", "restart", STEP + trace("RuntimeError: synStatus=26 [Generic failure] Collective call returned error.", *TRAIN, f"{SITE}/habana_frameworks/torch/core/step_closure.py:46:mark_step"), _written("HabanaAI")),
+    ]  # fmt: skip
+
+
+def _machines() -> list[JobLogCase]:
+    return [
+        field_case("a contained memory error, alone in a node's log", "restart", "2025-03-01T10:00:02.123456+00:00 gpu7 kernel: NVRM: Xid (PCI:0000:3b:00): 94, pid=5139, name=python3, Contained: CE User Channel (0x9). RST: No, D-RST: No", _written("NVRM"), nodes=("gpu7",), error_class="device", blame="rank"),
+        field_case("a channel goes down with one that met a contained error", "restart", "[ 8812.120931] NVRM: Xid (PCI:0000:3b:00): 45, pid=5139, name=python3, Ch 00000008 caused by previous Xid 94", _written("NVRM"), error_class="device"),
+        field_case("NCCL meets a device whose fabric isn't ready", "restart", "n1:100:200 [3] init.cc:1234 NCCL WARN Cuda failure 802 'system not yet initialized'", _written("NVIDIA/nccl"), error_class="device"),
+        field_case("Level Zero loses a device", "restart", STEP + trace("RuntimeError: Native API failed. Native API returns: 20 (UR_RESULT_ERROR_DEVICE_LOST)", *TRAIN), _written("intel/llvm")),
+        field_case("Neuron's execution meets a hardware error", "restart", trace("RuntimeError: Execution failed: NRT_EXEC_HW_ERR_COLLECTIVES (status 1202)", *TRAIN, f"{SITE}/torch_xla/core/xla_model.py:1077:mark_step"), _written("aws-neuron")),
+        field_case("CANN: no memory of the device", "restart", STEP + "EL0004: [PID: 77] 2025-03-01-10:00:02.123.456 Failed to allocate memory.\n        Possible Cause: Available memory is insufficient.", _written("Ascend"), also=("stop",), error_class="device_memory"),
+        field_case("a quota and nothing else", "restart", "OSError: [Errno 122] Disk quota exceeded: '/home/user/ckpt/step_7.pt'", _written("CPython"), error_class="storage"),
+        field_case("an outage of the hub and nothing else", "restart", "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='huggingface.co', port=443): Max retries exceeded with url: /api/models/org/m (Caused by NewConnectionError)", _written("psf/requests"), error_class="service"),
+    ]  # fmt: skip
+
+
+def _schedulers() -> list[JobLogCase]:
+    return [
+        field_case("Grid Engine: a hard limit of time", "restart", STEP + "job 8812 exceeded hard wallclock time - initiate terminate method", _written("Grid Engine"), error_class="time_limit"),
+        field_case("Kubernetes: a job's deadline", "restart", STEP + "Warning  DeadlineExceeded  2m  job-controller  Job was active longer than specified deadline", _written("kubernetes/kubernetes"), error_class="time_limit"),
+        field_case("PBS: a person deletes a job", "restart", STEP + "PBS Job Id: 77.pbs\nJob deleted at request of alice@login1", _written("openpbs/openpbs"), error_class="user"),
+        field_case("a scheduler says that a pod has been preempted", "restart", STEP + "0/12 nodes: pod train-worker-3 has been preempted by a pod of a higher priority", _written("kubernetes/kubernetes"), error_class="preempted"),
+    ]  # fmt: skip
+
+
+def _errors() -> list[JobLogCase]:
+    lacks = [Said(r, trace("KeyError: 'layers.0.attention.wq.bias'", "/home/user/torchtitan/train.py:440:<module>", f"{SITE}/torch/distributed/checkpoint/state_dict_loader.py:211:local_step", f"{SITE}/torch/distributed/checkpoint/default_planner.py:131:create_default_local_load_plan")) for r in range(2)]  # fmt: skip
+    scheduler = trace("KeyError: 'lr_scheduler'", *TRAIN, "/home/user/train.py:88:load_checkpoint", code="scheduler.load_state_dict(ckpt['lr_scheduler'])")  # fmt: skip
+    logged = "2025-03-01 10:00:01,002 - ERROR - train failed\n" + trace("AssertionError: hidden_size must be divisible by num_heads", *TRAIN, "/home/user/model.py:41:__init__")  # fmt: skip
+    handled = "2025-03-01 10:00:01,002 - ERROR - upload failed, will try again\n" + trace("AttributeError: 'NoneType' object has no attribute 'put'", "/home/user/upload.py:41:push") + "\n" + STEP * 3  # fmt: skip
+    basic = trace("AssertionError: pipeline size must be a divisor of the layers", *TRAIN) + "\nERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: 1) local_rank: 0 (pid: 77) of binary: /usr/bin/python3"  # fmt: skip
+    glog = trace("TypeError: __init__() got an unexpected keyword argument 'rope_base'", *TRAIN, "/home/user/model.py:41:__init__") + "\nE0301 10:00:02.123456 140 torch/distributed/elastic/multiprocessing/api.py:882] failed (exitcode: 1) local_rank: 0 (pid: 77) of binary: /opt/venv/bin/python"  # fmt: skip
+    return [
+        field_case("two ranks' planner lacks a name", "stop", lacks, _written("pytorch/pytorch"), blame="program", style=PrefixStyle.RANK),
+        field_case("a checkpoint without a scheduler", "stop", scheduler, _written("a script"), blame="program", also=("restart",)),
+        field_case("fairseq's loss scale is at its minimum, woven", "restart", STEP + "    raise FloatingPointError(\nFloatingPointError: Minimum loss scale reached (0.0001). Your loss is probably exploding. Try lowering the learning rate, using gradient clipping or increasing the batch size.", _written("facebookresearch/fairseq"), error_class="numbers"),
+        field_case("DeepSpeed's loss scale is at its minimum, on a task", "restart", [Said(0, STEP.strip()), Said(3, "Exception: Current loss scale already at minimum - cannot decrease scale anymore. Exiting run."), Said(0, STEP.strip())], _written("deepspeedai/DeepSpeed"), error_class="numbers", style=PrefixStyle.SRUN),
+        field_case("a program logs the error that ends it", "stop", logged, _written("CPython"), blame="program"),
+        field_case("a program logs an error and goes on", "unknown", handled, _written("CPython"), also=("restart",)),
+        field_case("torchelastic's line in the old form follows an assertion", "stop", basic, _written("pytorch/pytorch"), blame="program"),
+        field_case("torchelastic's line in glog's form follows a type error", "stop", glog, _written("pytorch/pytorch"), blame="program"),
+    ]  # fmt: skip
+
+
+SIBLINGS: Sequence[JobLogCase] = (
+    *_launches(),
+    *_links(),
+    *_machines(),
+    *_schedulers(),
+    *_errors(),
+)
