@@ -14,9 +14,12 @@ Python's tracebacks are read by `detectors.failed.error_text` and classed by `de
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from detectors.failed.error_classes import classify
 from detectors.failed.error_text import (
@@ -42,8 +45,7 @@ _TEXT_CHARS_MAX: Final = 400
 _RANKS_MAX: Final = 20_000  # of one line
 
 
-@dataclass(frozen=True, slots=True)
-class LogFact:
+class LogFact(msgspec.Struct, frozen=True, gc=False):
     """One thing that the log states."""
 
     kind: LogKind

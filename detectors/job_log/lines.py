@@ -13,9 +13,11 @@ import re
 from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import accumulate, islice
 from typing import Final
+
+import msgspec
 
 from detectors.failed.error_text import ANSI
 
@@ -44,8 +46,7 @@ class LogSource:
     lines: Iterable[bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class LogLine:
+class LogLine(msgspec.Struct, frozen=True, gc=False):
     """One kept line without colours and prefixes."""
 
     source: int  # place of its source
@@ -136,6 +137,7 @@ _SOUGHT: Final = tuple(
     for needles, flag in ((_NEEDLES, _KEEP), (_PROGRESS_NEEDLES, _STEP), (_HANG_NEEDLES, _HANG))
     for needle in needles
 )
+_SAID_AGAIN: Final = b"] timeout at nccl work: "
 _MARKS_MAX: Final = 50
 _MARK_FORMS: Final = 48  # of a batch whose kind is looked at
 _DIGITS: Final = b"0123456789"
@@ -160,6 +162,7 @@ class LineSieve:
         self._kept_max = kept_max
         self._tail = 0
         self._hang_lines = 0
+        self._has_status = False  # PyTorch 2.4 and 2.5 say the same twice
         self.first_progress: int | None = None
         self.last_progress: int | None = None
         self.count = 0
@@ -284,9 +287,12 @@ class LineSieve:
                 place = bisect_right(starts, at) - 1
                 flags[forms[place]] |= flag
                 at = joined.find(needle, starts[place + 1])
+        self._has_status = self._has_status or b"detected by watchdog at work: " in joined
         for form, found in flags.items():
             if found:
                 flags[form] = _flags_of(found, examples[form])
+                if self._has_status and found & _HANG and _SAID_AGAIN in form:
+                    flags[form] &= ~_HANG
         if self.marks < _MARKS_MAX and self.foreign < _MARKS_MAX:
             some = [form[:400] for form in sorted(forms[:_MARK_FORMS])]
             self.marks += sum(_has_mark(form) for form in some)
@@ -422,7 +428,7 @@ def _of_spawned(lines: list[LogLine]) -> list[LogLine]:
             if line.rank is not None or not line.text.strip() or line.number != last + 1:
                 rank = None
             else:
-                lines[place] = replace(line, rank=rank)
+                lines[place] = msgspec.structs.replace(line, rank=rank)
         last = line.number
     return lines
 

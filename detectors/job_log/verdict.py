@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+import msgspec
+
 from detectors.failed.error_classes import CLASSES, classify
 from detectors.failed.said_error import FailureCause
 from detectors.finding import Blame
@@ -132,7 +134,7 @@ def _is_of_hang(cause: LogFact, hang: LogHang) -> bool:
 def _why_behind(hang: LogHang, job: LogFacts) -> LogFact | None:
     """Return the error of the rank that all others wait for, doubtful as it may be by itself."""
     errors = [
-        replace(fact, tier=FactTier.OWN)
+        msgspec.structs.replace(fact, tier=FactTier.OWN)
         for fact in job.facts
         if fact.error is not None
         and fact.tier is FactTier.WEAK

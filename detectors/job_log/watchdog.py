@@ -18,7 +18,7 @@ everybody at the first timeout silences the rest.
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from detectors.diagnosis import Diagnosis
@@ -148,15 +148,12 @@ def judge_watchdogs(
     world = _world(job, reporters)
     silent = sorted(set(range(world)) - reporters)
     telling = set(silent) if _is_telling(silent, world, job) else _gaps(groups, reporters)
-    own: dict[int, list[Group]] = defaultdict(list)
-    for group in groups.values():
-        for rank in group.ranks:
-            own[rank].append(group)
-    dumps = {rank: _dump(rank, standings, tuple(own[rank])) for rank in sorted(reporters)}
-    for rank in telling & job.ranks:  # it lives, and has nothing outstanding
-        dumps[rank] = _dump(rank, {}, tuple(own[rank]))
+    told = telling & job.ranks  # they live, and have nothing outstanding
     unread = frozenset(set(silent) - telling)
-    diagnosis = diagnose_hang(view_job(dumps, unread))
+    left_out = _alike(standings, world)
+    diagnosis = _judge(standings, groups, told, unread, left_out)
+    if left_out and not _holds_without(diagnosis, left_out, next(iter(standings.values())), world):
+        diagnosis = _judge(standings, groups, told, unread, frozenset())
     return _of_diagnosis(diagnosis, standings, lines, frozenset(reporters))
 
 
@@ -212,6 +209,65 @@ _UNIQUE_ID: Final = re.compile(
 _WAITS: Final = re.compile(
     r"Timed out waiting \d+ ?ms for (?:recv|send) operation|store based barrier on rank|retrieving ncclUniqueId from"
 )
+
+
+ALIKE_RATIO_MIN: Final = (
+    16  # ranks of one standing that are judged, to each other rank: no share that counts changes
+)
+ALIKE_KEPT_MIN: Final = 512
+
+
+def _standing_of(item: _Standing) -> tuple[object, ...]:
+    return item.enqueued, item.completed, *item.pending
+
+
+def _alike(standings: dict[str, dict[int, _Standing]], world: int) -> frozenset[int]:
+    """Return ranks that needn't be judged: far more than all others stand where each of them does.
+
+    The judge looks at shares of ranks, and each of those that are kept stands for those that aren't.
+    """
+    if len(standings) != 1:
+        return frozenset()
+    (members,) = standings.values()
+    alike: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    for rank, item in members.items():
+        alike[_standing_of(item)].append(rank)
+    most = max(alike.values(), key=len)
+    kept = max(ALIKE_KEPT_MIN, ALIKE_RATIO_MIN * (world - len(most)))
+    return frozenset(sorted(most)[kept:]) if len(most) > 2 * kept else frozenset()
+
+
+def _holds_without(
+    diagnosis: Diagnosis, left_out: frozenset[int], members: dict[int, _Standing], world: int
+) -> bool:
+    """Return whether a diagnosis without some ranks is that of all: it names none that stands there, and counts none."""
+    place = _standing_of(members[min(left_out)])
+    for culprit in diagnosis.culprits:
+        item = members.get(culprit.rank) if culprit.rank is not None else None
+        if item is not None and _standing_of(item) == place:
+            return False
+    return re.search(rf"\b{world - len(left_out)}\b", diagnosis.reason) is None
+
+
+def _judge(
+    standings: dict[str, dict[int, _Standing]],
+    groups: dict[str, Group],
+    told: set[int],
+    unread: frozenset[int],
+    left_out: frozenset[int],
+) -> Diagnosis:
+    """Return what the judge of flight recorders says of these standings; ``told``: ranks with nothing outstanding."""
+    own: dict[int, list[Group]] = defaultdict(list)
+    for group in groups.values():
+        kept = tuple(rank for rank in group.ranks if rank not in left_out)
+        judged = replace(group, ranks=kept) if left_out else group
+        for rank in kept:
+            own[rank].append(judged)
+    reporters = {rank for members in standings.values() for rank in members} - left_out
+    dumps = {rank: _dump(rank, standings, tuple(own[rank])) for rank in sorted(reporters)}
+    for rank in told:
+        dumps[rank] = _dump(rank, {}, tuple(own[rank]))
+    return diagnose_hang(view_job(dumps, unread))
 
 
 def _of_diagnosis(

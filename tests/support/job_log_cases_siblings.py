@@ -73,7 +73,7 @@ def _errors() -> list[JobLogCase]:
         field_case("two ranks' planner lacks a name", "stop", lacks, _written("pytorch/pytorch"), blame="program", style=PrefixStyle.RANK),
         field_case("a checkpoint without a scheduler", "stop", scheduler, _written("a script"), blame="program", also=("restart",)),
         field_case("fairseq's loss scale is at its minimum, woven", "restart", STEP + "    raise FloatingPointError(\nFloatingPointError: Minimum loss scale reached (0.0001). Your loss is probably exploding. Try lowering the learning rate, using gradient clipping or increasing the batch size.", _written("facebookresearch/fairseq"), error_class="numbers"),
-        field_case("DeepSpeed's loss scale is at its minimum, on a task", "restart", [Said(0, STEP.strip()), Said(3, "Exception: Current loss scale already at minimum - cannot decrease scale anymore. Exiting run."), Said(0, STEP.strip())], _written("deepspeedai/DeepSpeed"), error_class="numbers", style=PrefixStyle.SRUN),
+        field_case("DeepSpeed's loss scale is at its minimum, on a task", "restart", [Said(0, STEP.strip()), Said(3, "Exception: Current loss scale already at minimum - cannot decrease scale anymore. Exiting run."), Said(0, STEP.strip())], _written("deepspeedai/DeepSpeed"), error_class="numbers", style=PrefixStyle.RANK),
         field_case("a program logs the error that ends it", "stop", logged, _written("CPython"), blame="program"),
         field_case("a program logs an error and goes on", "unknown", handled, _written("CPython"), also=("restart",)),
         field_case("torchelastic's line in the old form follows an assertion", "stop", basic, _written("pytorch/pytorch"), blame="program"),

@@ -142,3 +142,43 @@ def test_error_of_a_rank_explains_the_timeouts_behind_it() -> None:
     )
 
     assert (verdict.kind, verdict.culprit_ranks) == (LogKind.ILLEGAL_ACCESS, (6,))
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [{}, {7: 806}, {7: 806, 8: 806}, dict.fromkeys(range(20), 807), {7: None}, {7: None, 9: 806}],
+)
+def test_hang_of_4000_ranks_is_judged_like_that_of_400(behind: dict[int, int | None]) -> None:
+    told = []
+    for world in (400, 4_000):
+        sequences: dict[int, int | None] = dict.fromkeys(range(world), 808) | behind
+        heard = {rank: seq for rank, seq in sequences.items() if seq is not None}
+        lines = lines_of(CAUGHT, heard) + lines_of(STATUS_2_6, heard)
+        told.append(diagnose(f"world_size: {world}", *lines))
+
+    few, many = told
+    assert (many.kind, many.culprit_ranks, many.confidence) == (
+        few.kind,
+        few.culprit_ranks,
+        few.confidence,
+    )
+    assert many.reason.replace("4000", "400") == few.reason
+    assert not set(many.victims) ^ set(range(4_000)) - set(many.culprit_ranks) - behind.keys()
+
+
+def test_timeout_that_pytorch_says_twice_is_read_once() -> None:
+    again = "[rank{rank}]:[E321 02:07:08.47 ProcessGroupNCCL.cpp:1709] [PG ID 0 PG GUID 0(default_pg) Rank {rank}] Timeout at NCCL work: {seq}, last enqueued NCCL work: {enqueued}, last completed NCCL work: {completed}."
+    first = again.replace(
+        "Timeout at NCCL work: {seq}",
+        "Exception (either an error or timeout) detected by watchdog at work: {seq}",
+    )
+    sequences = dict.fromkeys(range(300), 808) | {5: 806}
+    alone = diagnose(*lines_of(CAUGHT, sequences), *lines_of(again, sequences))
+
+    both = diagnose(
+        *lines_of(CAUGHT, sequences), *lines_of(first, sequences), *lines_of(again, sequences)
+    )
+
+    assert (alone.kind, alone.culprit_ranks) == (LogKind.HANG_DEVICE, (5,))
+    assert (both.kind, both.culprit_ranks) == (LogKind.HANG_DEVICE, (5,))
+    assert both.victims == alone.victims
