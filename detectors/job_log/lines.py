@@ -20,6 +20,7 @@ from typing import Final
 import msgspec
 
 from detectors.failed.error_text import ANSI
+from detectors.job_log.json_lines import JobLines
 
 BATCH_LINES: Final = 4_096
 LINE_BYTES_MAX: Final = 4_096
@@ -387,22 +388,23 @@ def read_sources(sources: Sequence[LogSource]) -> list[SourceLines]:
 
 def _read_source(place: int, source: LogSource, kept_max: int) -> SourceLines:
     sieve = LineSieve(kept_max)
-    sieve.feed(source.lines)
+    given = JobLines(source.lines)
+    sieve.feed(given)
     rank, node = _of_name(source.name)
     has_tasks = _share(sieve.head, _TASK_BYTES) >= _SHARE_MIN or _has_repeated_tasks(sieve.head)
     hosts = _hosts(sieve.head)
     lines = _of_spawned(
         [
-            _line(place, number, raw, rank, node, has_tasks=has_tasks, hosts=hosts)
+            _line(place, given.number_of(number), raw, rank, node, has_tasks=has_tasks, hosts=hosts)
             for number, raw in sieve.kept()
         ]
     )
     return SourceLines(
         source.name,
         lines,
-        sieve.count,
-        sieve.first_progress,
-        sieve.last_progress,
+        given.number_of(sieve.count),
+        given.number_of(sieve.first_progress) if sieve.first_progress else None,
+        given.number_of(sieve.last_progress) if sieve.last_progress else None,
         frozenset(
             sieve.ranks
             | (sieve.tasks if has_tasks else set())
@@ -425,7 +427,11 @@ def _of_spawned(lines: list[LogLine]) -> list[LogLine]:
         if line.text[:1] == "-" and (match := _SPAWNED.match(line.text)):
             rank = int(match[1])
         elif rank is not None:
-            if line.rank is not None or not line.text.strip() or line.number != last + 1:
+            if (
+                line.rank is not None
+                or not line.text.strip()
+                or not last <= line.number <= last + 1
+            ):
                 rank = None
             else:
                 lines[place] = msgspec.structs.replace(line, rank=rank)

@@ -3,6 +3,7 @@
 They are written in the programs' own forms, to see that a rule rests on its evidence and not on one thread.
 """
 
+import json
 from collections.abc import Sequence
 
 from tests.support.job_log_cases_field import field_case
@@ -81,10 +82,28 @@ def _errors() -> list[JobLogCase]:
     ]  # fmt: skip
 
 
+def _collected() -> list[JobLogCase]:
+    missing = trace("ModuleNotFoundError: No module named 'einops'", *TRAIN)
+    ecc = trace("RuntimeError: CUDA error: uncorrectable ECC error encountered", *TRAIN)
+    docker = "\n".join(json.dumps({"log": line + "\n", "stream": "stderr", "time": "2025-03-01T10:00:00.1Z"}) for line in missing.splitlines())  # fmt: skip
+    cloud = "\n".join(json.dumps({"insertId": str(n), "textPayload": text, "severity": "ERROR"}) for n, text in enumerate((STEP.strip(), "[rank3]: " + ecc.replace("\n", "\n[rank3]: "))))  # fmt: skip
+    payload = "\n".join(json.dumps({"jsonPayload": {"message": text, "levelname": "INFO"}, "resource": {"type": "ml_job"}}) for text in (STEP.strip(), STEP.strip(), "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks have been OOM Killed."))  # fmt: skip
+    logger = "\n".join([json.dumps({"levelname": "INFO", "message": "epoch 1 starts"}), json.dumps({"levelname": "ERROR", "message": "train failed", "exc_info": trace("OSError: [Errno 28] No space left on device", *TRAIN)})])  # fmt: skip
+    journal = "\n".join(json.dumps({"_HOSTNAME": "gpu7", "MESSAGE": text, "PRIORITY": "4"}) for text in ("NVRM: Xid (PCI:0000:3b:00): 79, pid=77, GPU has fallen off the bus.", "NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus."))  # fmt: skip
+    return [
+        field_case("Docker's JSON holds a traceback, a line each", "stop", docker, _written("moby/moby"), blame="program"),
+        field_case("Cloud Logging holds a rank's traceback in one entry", "restart", cloud, _written("googleapis/python-logging"), ranks=(3,), error_class="device"),
+        field_case("Cloud Logging's payload holds Slurm's word", "restart", payload, _written("googleapis/python-logging"), error_class="oom_killed"),
+        field_case("a JSON logger keeps the traceback by itself", "restart", logger, _written("python-json-logger"), error_class="storage"),
+        field_case("journalctl's JSON holds the driver's words", "restart", journal, _written("systemd/systemd"), error_class="device"),
+    ]  # fmt: skip
+
+
 SIBLINGS: Sequence[JobLogCase] = (
     *_launches(),
     *_links(),
     *_machines(),
     *_schedulers(),
     *_errors(),
+    *_collected(),
 )

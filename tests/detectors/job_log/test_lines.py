@@ -128,3 +128,27 @@ ValueError: bad
 RuntimeError: of the parent"""
 
     assert [line.rank for line in read(text).lines] == [None, 2, 2, 2, None, None]
+
+
+def test_text_in_a_collectors_json_is_read_by_its_lines_with_the_files_numbers() -> None:
+    entries = [
+        b'{"log": "iter 1: loss 2.8\\n", "stream": "stdout"}',
+        b'{"log": "[rank3]: Traceback (most recent call last):\\n[rank3]:   File \\"a.py\\", line 1, in f\\n[rank3]: ValueError: bad\\n"}',
+        b'{"log": "[rank1]: KeyError: 1\\n", "stream": "stderr"}',
+    ]
+
+    source = read(b"\n".join(entries))
+
+    assert [(line.number, line.rank, line.text) for line in source.lines][-2:] == [
+        (2, 3, "ValueError: bad"),
+        (3, 1, "KeyError: 1"),
+    ]
+    assert (source.count, source.last_progress) == (3, 1)
+
+
+def test_objects_without_a_text_and_broken_ones_are_read_as_they_are() -> None:
+    texts = b'{"loss": 2.8, "step": 7}\n{"log": 7}\n{"log": "cut\n' + b"{" * 3_000
+
+    source = read(texts + b"\nValueError: bad")
+
+    assert [line.text for line in source.lines] == ["ValueError: bad"]
