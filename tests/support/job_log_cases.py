@@ -18,6 +18,7 @@ from tests.support.job_log_cases_open import OPEN_CASES
 from tests.support.job_log_cases_pasted_ends import PASTED_ENDS
 from tests.support.job_log_cases_pasted_errors import PASTED_ERRORS
 from tests.support.job_log_cases_pasted_more import PASTED_MORE
+from tests.support.job_log_cases_pasted_third import PASTED_THIRD
 from tests.support.job_log_cases_rare import RARE
 from tests.support.job_log_cases_real import REAL
 from tests.support.job_log_cases_services import SERVICES
@@ -142,11 +143,12 @@ _CASES: Sequence[JobLogCase] = (
     *PASTED_ENDS,
     *PASTED_ERRORS,
     *PASTED_MORE,
+    *PASTED_THIRD,
     *SIBLINGS,
     # Where the label is "restart" and nothing else, steps before it change nothing.
     *(
         after_a_run(case)
-        for case in (*PASTED_ENDS, *PASTED_ERRORS, *PASTED_MORE, *SIBLINGS)
+        for case in (*PASTED_ENDS, *PASTED_ERRORS, *PASTED_MORE, *PASTED_THIRD, *SIBLINGS)
         if (case.decision, case.also) == ("restart", ()) and not case.is_noisy
         if not case.files["job.log"].startswith("{")  # nobody writes lines before a collector's
     ),
