@@ -180,7 +180,7 @@ ROWS: Final = (
         r"(?:CUDA|HIP|NPU|XPU) out of memory|CUDA error: out of memory|\bOutOfMemoryError\b"
         r"|CUDA_ERROR_OUT_OF_MEMORY|Cuda failure[^\n]*out of memory|CUBLAS_STATUS_ALLOC_FAILED"
         r"|RESOURCE_EXHAUSTED: (?:Out of memory|[^\n]{0,80}(?:Ran out of memory|[Aa]ttempting to (?:reserve|allocate)|[Aa]llocat(?:e|ing)))|OOM when allocating tensor|(?m:^ResourceExhaustedError\b)|\bhipErrorOutOfMemory\b|CUDNN_STATUS_ALLOC_FAILED"
-        r"|(?:UR|PI|ZE)_(?:RESULT_)?ERROR_OUT_OF_(?:DEVICE_MEMORY|RESOURCES)|\bEL0004: ",
+        r"|would exceed allowed memory|(?:UR|PI|ZE)_(?:RESULT_)?ERROR_OUT_OF_(?:DEVICE_MEMORY|RESOURCES)|\bEL0004: ",
         FailureCause.DEVICE_MEMORY,
         "torch.OutOfMemoryError; cudaErrorMemoryAllocation (2); NCCL WARN; cuBLAS; cuDNN; XLA; TensorFlow's allocators",
     ),
@@ -256,7 +256,7 @@ ROWS: Final = (
     ),
     _row(
         r"[Cc]onnection (?:closed by peer|reset by peer|refused|was likely closed|timed out)"
-        r"|[Bb]roken pipe|remote process exit|ncclRemoteError|ncclSystemError|ncclInternalError"
+        r"|[Bb]roken pipe|remote process exit|unhandled system error|ncclRemoteError|ncclSystemError|ncclInternalError"
         r"|Timed out waiting \d+ ?ms|wait timeout after|Socket Timeout|before timing out"
         r"|client socket has (?:timed out|failed)|Application timeout caused pair closure"
         r"|connectFullMesh failed|in store based barrier|Stop_waiting response|failed to listen|EADDRINUSE|[Nn]o route to host|barrier timed out|Barrier timed out"

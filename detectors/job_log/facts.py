@@ -192,6 +192,7 @@ LINE_RULES: Final = (
     _rule("message", r'"message": "Rendezvous\w{1,30}Error: ', _K.NEVER_JOINED, _T.STALL, "torchelastic, error_handler.py"),
     _rule("registration failed|Barrier timed out", r"cluster registration failed|Barrier timed out\. (?:Barrier_)?[Ii]d: ?\W?(?:Init|PjRT_Client_Connect)", _K.NEVER_JOINED, _T.STALL, "JAX, coordination_service.cc: tasks that never registered"),
     _rule("Barrier timed out", r"Barrier timed out\. (?:Barrier_)?[Ii]d: ", _K.HANG, _T.STALL, "JAX, coordination_service.cc"),
+    _rule("NCCL error in", r"^NCCL error in: \S+?:\d+, (?:unhandled|internal|remote)", _K.NCCL_SYSTEM, _T.VICTIM, "PyTorch 1.0 to 1.3, ProcessGroupNCCL.cpp: it raised without a type"),
     _rule("NCCL operation", r"NCCL operation \w+\(.*failed: invalid (?:usage|argument)", _K.NCCL_USAGE, _T.OWN, "XLA, nccl_utils.cc and nccl_errors.h"),
     _rule("NCCL operation", r"NCCL operation \w+\(.*failed: ", _K.NCCL_SYSTEM, _T.VICTIM, "XLA, nccl_utils.cc and nccl_errors.h"),
     _rule("reported to Coordinator", r"Error reported to Coordinator: .*\b(?:Unavailable|Aborted|Cancelled|DeadlineExceeded)Error\b", _K.PEER_LOST, _T.VICTIM, "TensorFlow, coordinator.py: a worker lost another one"),

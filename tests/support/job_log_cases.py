@@ -145,11 +145,11 @@ _CASES: Sequence[JobLogCase] = (
     *PASTED_MORE,
     *PASTED_THIRD,
     *SIBLINGS,
-    # Where the label is "restart" and nothing else, steps before it change nothing.
+    # Where the label is "restart" and not "unknown", steps before it change nothing.
     *(
         after_a_run(case)
         for case in (*PASTED_ENDS, *PASTED_ERRORS, *PASTED_MORE, *PASTED_THIRD, *SIBLINGS)
-        if (case.decision, case.also) == ("restart", ()) and not case.is_noisy
+        if case.decision == "restart" and "unknown" not in case.also and not case.is_noisy
         if not case.files["job.log"].startswith("{")  # nobody writes lines before a collector's
     ),
 )

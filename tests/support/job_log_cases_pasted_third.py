@@ -6,7 +6,7 @@ The lines have the programs' own form, shortened, with neutral paths. Each was l
 from collections.abc import Sequence
 
 from tests.support.job_log_cases_field import field_case
-from tests.support.job_log_cases_forms import BACKWARD, DDP_FORWARD, SITE, TRAIN, JobLogCase, trace
+from tests.support.job_log_cases_forms import BACKWARD, DDP_FORWARD, SITE, JobLogCase, trace
 
 ELASTIC = (
     f"{SITE}/torch/distributed/elastic/multiprocessing/errors/__init__.py:355:wrapper",
