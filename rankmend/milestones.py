@@ -16,6 +16,7 @@ class ProcessMilestone(Enum):
     READY = "ready"  # serves: guardian, fork server, agent, controller
     REPORTED = "reported"  # launcher: sent this report
     KILLED = "killed"  # guardian: no process of the attempts up to this one is left
+    DIGESTED = "digested"  # launcher: knows the digests of so many snapshots
     FENCED = "fenced"  # launcher: knows that nothing is left up to this attempt
     ORDER_SENT = "order_sent"  # controller: sent the orders of this revision
     STEP_SEEN = "step_seen"  # controller: a rank has reported this step, the newest yet

@@ -20,6 +20,7 @@ from typing import Final
 from rankmend.clock import Clock
 from rankmend.errors import SourceError
 from rankmend.hook.snapshots import layout
+from rankmend.milestones import ProcessMilestone, name_milestone
 from recovery.checkpoints.priority import yield_to_training
 from recovery.checkpoints.snapshots.files import Digest, OpenSnapshot, SnapshotHead, snapshot_paths
 
@@ -150,6 +151,8 @@ class SnapshotWatch:
             is_news = is_settling or known != self._known
             self._known = known
             self._settled_through = through
+            if is_news:
+                name_milestone("launcher", ProcessMilestone.DIGESTED, len(known))
             if is_news and not self._is_closing:
                 self._wake()
             if not only or is_settling:

@@ -21,6 +21,7 @@ from recovery.local.report.overview import read_entries, view_ranks
 from tests.support import forked_cli
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.faults.console import Console
+from tests.support.milestones import Milestones
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples"
@@ -45,6 +46,7 @@ class Job:
     stdin: int = subprocess.DEVNULL
     controller: tuple[str, ...] = ("--standalone",)  # how the command line says where it is
     name: str = field(default_factory=lambda: f"test-{uuid.uuid4().hex[:8]}")
+    milestones: Milestones | None = None  # what the launcher names goes there
     process: subprocess.Popen[bytes] | forked_cli.ForkedProcess | None = None
     starts: int = 0
 
@@ -74,7 +76,8 @@ class Job:
         with self.log(self.starts).open("wb") as log:
             out = log.fileno() if self.console is None else self.console.inner
             environment = {**os.environ, **self.environment}
-            if not self.prefix and self.console is None and forked_cli.can_fork(self.environment):
+            is_plain = not self.prefix and self.console is None and self.milestones is None
+            if is_plain and forked_cli.can_fork(self.environment):
                 self.process = forked_cli.start(
                     arguments,
                     cwd=self.folder,
@@ -83,10 +86,12 @@ class Job:
                     stdout=out,
                 )
                 return
+            named = self.milestones
             self.process = subprocess.Popen(
                 [*HEEDING, *self.prefix, sys.executable, "-m", "rankmend.cli", *arguments],
                 cwd=self.folder,
-                env=environment,
+                env=environment if named is None else {**environment, **named.environment},
+                pass_fds=() if named is None else (named.descriptor,),
                 stdin=self.stdin,
                 stdout=out,
                 stderr=subprocess.STDOUT,

@@ -1,6 +1,5 @@
 """Whole jobs that keep their state in memory lose no step, whatever dies."""
 
-import json
 import os
 import re
 import shutil
@@ -10,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from rankmend.milestones import ProcessMilestone
 from recovery.journal.attempt_records import Choice
 from recovery.journal.observation_records import ReplicasDiffer
 from recovery.launcher.processes.process_tree import find_marked
-from tests.support import forked_cli
 from tests.support.eventually import eventually
+from tests.support.milestones import milestones
 from tests.system.faults.conftest import run_undisturbed
 from tests.system.faults.harness import Job, assert_recovered, kill
 
@@ -95,21 +95,17 @@ def test_snapshot_that_can_not_be_restored_gives_way_to_the_one_before(
     assert begun_at(job) == [(24, True), (24, True), (23, True)]
 
 
-def step_in_memory(job: Job) -> int | None:
-    """Return the newest step of which the launcher has read a snapshot of each rank."""
-    told = forked_cli.run("status", f"--state-dir={job.state}", "--json", check=True)
-    (one,) = json.loads(told.stdout)["jobs"]
-    return (one["snapshots"] or {}).get("step")
-
-
 def test_damaged_snapshot_is_not_restored(
     make_lockstep: Make, undisturbed: dict[str, object]
 ) -> None:
-    job = make_lockstep("--snapshot-every=59", "--every=59", "--snapshot-mb=1")
-    job.start()
-    pids = job.pids_at_step(59)  # the last but one, at which the job waits
-    # What changes before its first digest was made, by a thread of low priority, can't be told.
-    eventually(lambda: step_in_memory(job) == 59, "each rank's snapshot has its digest")
+    with milestones() as named:
+        job = make_lockstep(
+            "--snapshot-every=59", "--every=59", "--snapshot-mb=1", milestones=named
+        )
+        job.start()
+        pids = job.pids_at_step(59)  # the last but one, at which the job waits
+        # What changes before its first digest was made, by a thread of low priority, can't be told.
+        named.wait("launcher", ProcessMilestone.DIGESTED, job.world_size)
     for path in sorted((job.runtime / "snapshots").glob("rank-1.*.snapshot")):
         with path.open("r+b") as file:
             file.seek(4096 + 500_000)
