@@ -2,6 +2,7 @@ import fcntl
 import json
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ from tests.support.eventually import DEADLINE_S
 from tests.support.free_port import free_port
 from tests.system.faults.harness import JOBS, Job
 from tests.system.faults.nodes import LET_GO, POLICY, Nodes, Service, run_controller
+
+# The lockstep job needs no store of PyTorch: a process with its library, for each launcher.
+NO_STORE = "--store=ranks"
 
 
 @pytest.fixture
@@ -40,6 +44,7 @@ def make_lockstep(make_job: Callable[..., Job]) -> Callable[..., Job]:
 
     def make(*arguments: str, **fields: object) -> Job:
         job = make_job("lockstep.py", **fields)
+        job.flags = [NO_STORE, *job.flags]
         job.arguments = [
             f"--checkpoint-dir={job.checkpoints}",
             f"--result={job.folder / 'result.json'}",
@@ -57,13 +62,27 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     return _run_once(tmp_path_factory, "undisturbed", "--step-s=0")
 
 
+@pytest.fixture
+def make_pair(make_lockstep: Callable[..., Job]) -> Callable[..., Job]:
+    """Make such jobs of two ranks: what four show that two don't, few tests are about."""
+    return partial(make_lockstep, world_size=2)
+
+
+@pytest.fixture(scope="session")
+def undisturbed_pair(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    """Return what such a job of two ranks comes to."""
+    return _run_once(tmp_path_factory, "undisturbed-pair", "--step-s=0", world_size=2)
+
+
 @pytest.fixture(scope="session")
 def undisturbed_long(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     """Return the same for 600 steps."""
     return _run_once(tmp_path_factory, "undisturbed-long", "--step-s=0", "--steps=600")
 
 
-def _run_once(factory: pytest.TempPathFactory, name: str, *arguments: str) -> dict[str, object]:
+def _run_once(
+    factory: pytest.TempPathFactory, name: str, *arguments: str, world_size: int = 4
+) -> dict[str, object]:
     """Run the undisturbed job once for all workers of pytest-xdist."""
     own = factory.getbasetemp()
     shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
@@ -72,14 +91,14 @@ def _run_once(factory: pytest.TempPathFactory, name: str, *arguments: str) -> di
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "result.json").exists():
             folder.mkdir()
-            told = run_undisturbed(folder, *arguments)
-            assert told == lockstep.undisturbed(int(str(told["step"])), world_size=4)
+            told = run_undisturbed(folder, *arguments, world_size=world_size)
+            assert told == lockstep.undisturbed(int(str(told["step"])), world_size=world_size)
     result: dict[str, object] = json.loads((folder / "result.json").read_text())
     return result
 
 
 def run_undisturbed(folder: Path, *arguments: str, world_size: int = 4) -> dict[str, object]:
-    job = Job(folder, JOBS / "lockstep.py", [], world_size)
+    job = Job(folder, JOBS / "lockstep.py", [], world_size, flags=[NO_STORE])
     job.arguments = [
         f"--checkpoint-dir={job.checkpoints}",
         f"--result={folder / 'result.json'}",

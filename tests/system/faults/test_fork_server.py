@@ -26,15 +26,15 @@ Make = Callable[..., Job]
 
 
 def test_ranks_are_forked_at_each_restart_and_end_with_the_same_result(
-    make_lockstep: Make, undisturbed_long: dict[str, object]
+    make_pair: Make, undisturbed_pair: dict[str, object]
 ) -> None:
-    job = make_lockstep("--steps=600")
+    job = make_pair()
     job.start()
     job.pids_at_step(3)
     assert starts(job) == {("forked", None)}, "by the imports at the head of the script"
     server = ready_server(job)
 
-    kill(job.pids_at_step(10)[2])
+    kill(job.pids_at_step(10)[1])
     second = job.pids_at_step(20, attempt=2)
     assert starts(job) == {("forked", None)}
     kill(second[0])
@@ -43,14 +43,14 @@ def test_ranks_are_forked_at_each_restart_and_end_with_the_same_result(
     assert starts(job) == {("forked", None)}
     assert not set(second.values()) & set(third.values())
     assert is_alive(server), "the same one, which is ready at once"
-    assert_recovered(job, undisturbed_long, incidents=2)
+    assert_recovered(job, undisturbed_pair, incidents=2)
     assert not is_alive(server)
 
 
 def test_a_server_killed_in_training_stops_no_rank_and_the_next_restart_is_an_ordinary_one(
-    make_lockstep: Make, undisturbed_long: dict[str, object]
+    make_pair: Make, undisturbed_pair: dict[str, object]
 ) -> None:
-    job = make_lockstep("--steps=600")
+    job = make_pair()
     job.start()
     job.pids_at_step(3)
     server = ready_server(job)
@@ -60,14 +60,14 @@ def test_a_server_killed_in_training_stops_no_rank_and_the_next_restart_is_an_or
     kill(server)
     assert job.pids_at_step(20, attempt=2) == second, "the same ranks go on"
 
-    kill(second[3])
-    assert_recovered(job, undisturbed_long, incidents=2)
+    kill(second[1])
+    assert_recovered(job, undisturbed_pair, incidents=2)
 
 
 def test_a_stopped_server_costs_the_quick_start_and_nothing_else(
-    make_lockstep: Make, undisturbed_long: dict[str, object]
+    make_pair: Make, undisturbed_pair: dict[str, object]
 ) -> None:
-    job = make_lockstep("--steps=600")
+    job = make_pair()
     job.start()
     job.pids_at_step(3)
     server = ready_server(job)
@@ -77,11 +77,11 @@ def test_a_stopped_server_costs_the_quick_start_and_nothing_else(
 
     job.pids_at_step(12, attempt=2)
     assert {start for start, _why in starts(job)} == {"fresh"}
-    assert_recovered(job, undisturbed_long, incidents=1)
+    assert_recovered(job, undisturbed_pair, incidents=1)
 
 
-def test_a_killed_launcher_leaves_no_forked_rank_and_no_server(make_lockstep: Make) -> None:
-    job = make_lockstep("--steps=100000")
+def test_a_killed_launcher_leaves_no_forked_rank_and_no_server(make_pair: Make) -> None:
+    job = make_pair()
     job.start()
     job.pids_at_step(3)
     ready_server(job)
@@ -95,15 +95,15 @@ def test_a_killed_launcher_leaves_no_forked_rank_and_no_server(make_lockstep: Ma
 
 
 def test_a_daemon_of_a_forked_rank_is_found_by_its_mark(
-    make_lockstep: Make, undisturbed_long: dict[str, object]
+    make_pair: Make, undisturbed_pair: dict[str, object]
 ) -> None:
-    job = make_lockstep("--steps=600")
+    job = make_pair()
     pid_file = job.folder / "daemon"
     job.arguments.append(f"--forked={pid_file}")
     job.start()
     job.pids_at_step(3)
     ready_server(job)
-    kill(job.pids_at_step(5)[3])
+    kill(job.pids_at_step(5)[1])
     ranks = job.pids_at_step(15, attempt=2)
     daemon = int(eventually(lambda: pid_file.exists() and pid_file.read_text(), "the daemon"))
 
@@ -111,7 +111,7 @@ def test_a_daemon_of_a_forked_rank_is_found_by_its_mark(
     job.pids_at_step(20, attempt=3)
 
     assert not is_alive(daemon)
-    assert_recovered(job, undisturbed_long, incidents=2)
+    assert_recovered(job, undisturbed_pair, incidents=2)
 
 
 @pytest.mark.torch
@@ -173,9 +173,9 @@ def test_pytorch_meets_in_a_forked_rank_the_variables_that_the_script_had_set(
 
 
 def test_the_next_runs_first_ranks_are_forked_and_a_kill_soon_after_costs_little(
-    make_lockstep: Make, undisturbed_long: dict[str, object]
+    make_pair: Make, undisturbed_pair: dict[str, object]
 ) -> None:
-    job = make_lockstep("--steps=600")
+    job = make_pair()
     another = job.folder / "another"
     job.start("--job=another", f"--checkpoint-dir={another}", f"--state-dir={another}-state")
     kept = eventually(
@@ -194,13 +194,13 @@ def test_the_next_runs_first_ranks_are_forked_and_a_kill_soon_after_costs_little
     kill(ranks[1])
     job.pids_at_step(5, attempt=2)
     assert starts(job) == {("forked", None)}
-    assert_recovered(job, undisturbed_long, incidents=1)
+    assert_recovered(job, undisturbed_pair, incidents=1)
 
 
 def test_a_job_that_is_interrupted_while_its_ranks_wait_for_the_server_ends_without_them(
-    make_lockstep: Make,
+    make_pair: Make,
 ) -> None:
-    job = make_lockstep("--steps=600")
+    job = make_pair()
     packages = job.folder / "site-packages"
     packages.mkdir()
     slow = packages / "slow.py"
@@ -227,8 +227,8 @@ def test_a_job_that_is_interrupted_while_its_ranks_wait_for_the_server_ends_with
     assert "makes progress" not in job.output
 
 
-def test_without_a_fork_server_there_is_none(make_lockstep: Make) -> None:
-    job = make_lockstep(flags=["--no-fork-server"])
+def test_without_a_fork_server_there_is_none(make_pair: Make) -> None:
+    job = make_pair(flags=["--no-fork-server"])
     job.start()
     ranks = job.pids_at_step(3)
     kill(ranks[1])

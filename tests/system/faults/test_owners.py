@@ -55,7 +55,7 @@ def rival(tmp_path: Path) -> Iterator[Callable[..., Job]]:
 def endless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     """Return a job that trains until the module's tests are over."""
     folder = tmp_path_factory.mktemp("endless")
-    job = Job(folder, JOBS / "lockstep.py", [], 2)
+    job = Job(folder, JOBS / "lockstep.py", [], 2, flags=["--store=ranks"])
     job.arguments = [
         f"--checkpoint-dir={job.checkpoints}",
         f"--result={folder / 'result.json'}",

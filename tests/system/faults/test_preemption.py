@@ -13,22 +13,23 @@ from tests.system.faults.harness import Job
 
 pytestmark = [pytest.mark.process, pytest.mark.torch]
 Make = Callable[..., Job]
-CONTEXTS = ["fork", "spawn", "forkserver"]
-UNSHARED = ("--no-fork-server", "--store=ranks")  # no restart: two imports of PyTorch less
+# Each way in which a loader's worker starts, on one rank or the other.
+WORKERS = "fork+spawn,fork+forkserver"
+UNSHARED = "--store=ranks"  # no restart: no process for it that imports PyTorch
 
 
-def with_workers(make_job: Make, context: str) -> Job:
+def with_workers(make_job: Make, *more: str) -> Job:
     """Return a job that saves only when it is asked to end."""
     needs_torch()
-    job = make_job("ddp.py", world_size=2, flags=list(UNSHARED))
+    job = make_job("ddp.py", world_size=2, flags=[UNSHARED])
     job.arguments = [
         f"--checkpoint-dir={job.checkpoints}",
         f"--result={job.folder / 'result.pt'}",
         "--steps=100000",
         "--every=100000",
-        "--workers=2",
-        f"--context={context}",
+        f"--workers={WORKERS}",
         "--saves-at=SIGTERM,SIGUSR1",
+        *more,
     ]
     return job
 
@@ -37,14 +38,13 @@ def saves(job: Job) -> list[str]:
     return [path.name for path in job.checkpoints.glob("step-*.pt")]
 
 
-@pytest.mark.parametrize("context", CONTEXTS)
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGUSR1, 0)])
 def test_job_with_loader_workers_saves_when_it_is_asked_to_end(
-    make_job: Make, context: str, number: signal.Signals, code: int
+    make_job: Make, number: signal.Signals, code: int
 ) -> None:
-    job = with_workers(make_job, context)
+    job = with_workers(make_job)
     job.start()
-    job.pids_at_step(20)
+    job.pids_at_step(5)
 
     job.signal(number)
 
@@ -57,17 +57,20 @@ def test_job_with_loader_workers_saves_when_it_is_asked_to_end(
 
 
 @pytest.mark.parametrize(
-    ("name", "library", "saved"),
-    [("lightning", "lightning", "preempted.ckpt"), ("trainer", "transformers", "checkpoint-*")],
+    ("script", "library", "saved"),
+    [
+        ("lightning_stop.py", "lightning", "preempted.ckpt"),
+        ("trainer_stop.py", "transformers", "checkpoint-*"),
+    ],
 )
 def test_a_frameworks_own_save_is_whole_when_its_job_is_asked_to_end(
-    make_job: Make, name: str, library: str, saved: str
+    make_job: Make, script: str, library: str, saved: str
 ) -> None:
     require(library)
-    job = make_job("framework_stop.py", world_size=2, flags=list(UNSHARED))
-    job.arguments = [name, f"--folder={job.checkpoints}"]
+    job = make_job(script, world_size=2, flags=[UNSHARED])
+    job.arguments = [str(job.checkpoints)]
     job.start()
-    job.pids_at_step(20)
+    job.pids_at_step(5)
 
     job.signal(signal.SIGTERM)
 
@@ -77,11 +80,10 @@ def test_a_frameworks_own_save_is_whole_when_its_job_is_asked_to_end(
     assert job.incidents == []
 
 
-@pytest.mark.parametrize("context", CONTEXTS)
-def test_job_with_loader_workers_saves_at_its_time_limit(make_job: Make, context: str) -> None:
+def test_job_with_loader_workers_saves_at_its_time_limit(make_job: Make) -> None:
     for limit_s in (45, 240):  # on a busy machine ranks begin late
-        job = with_workers(make_job, context)
-        job.flags = [*UNSHARED, f"--time-limit={limit_s}s"]
+        job = with_workers(make_job, "--step-s=0.5")
+        job.flags = [UNSHARED, f"--time-limit={limit_s}s"]
         job.start()
         code = job.wait()
         if "makes progress" in job.output:

@@ -14,6 +14,7 @@ from tests.support.torch_here import needs_torch
 from tests.system.faults.harness import Job
 
 pytestmark = pytest.mark.process
+AT_ONCE = ("--no-fork-server", "--store=ranks")  # no restart: no process for it
 
 
 @pytest.mark.parametrize(
@@ -29,7 +30,7 @@ def test_end_of_a_real_rank_has_its_class_culprit_and_blame(
     if end.needs_torch:
         needs_torch()
     with ExitStack() as stack:
-        job = make_job("", world_size=2, flags=["--max-restarts=0"])
+        job = make_job("", world_size=2, flags=["--max-restarts=0", *AT_ONCE])
         if end.needs_small_disk:
             disk = stack.enter_context(tmpfs(tmp_path / "disk", "size=1m"))
             job.environment["SMALL"] = str(disk)

@@ -58,8 +58,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--every", type=int, default=10)
     parser.add_argument("--step-s", type=float, default=0.02)
-    parser.add_argument("--workers", type=int, default=0, help="processes that load the data")
-    parser.add_argument("--context", help="how these start")
+    parser.add_argument(
+        "--workers", default="", help="how each rank's start that load data: fork+spawn,fork+fork"
+    )
     parser.add_argument("--let-go", type=Path, help="make the last step once this file is there")
     parser.add_argument("--saves-at", default="", help="signals, such as SIGTERM,SIGUSR1")
     arguments = parser.parse_args()
@@ -79,14 +80,18 @@ def main() -> None:
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
     replica = DistributedDataParallel(model)
     steps = range(done + 1, arguments.steps + 1)
-    batches = DataLoader(
-        Inputs(),
-        batch_size=None,
-        sampler=[step * world_size + rank for step in steps],
-        num_workers=arguments.workers,
-        multiprocessing_context=arguments.context,
-    )
-    for step, inputs in zip(steps, batches, strict=True):
+    contexts = arguments.workers.split(",")[rank].split("+") if arguments.workers else [None]
+    loaders = [  # of the same batches
+        DataLoader(
+            Inputs(),
+            batch_size=None,
+            sampler=[step * world_size + rank for step in steps],
+            num_workers=0 if context is None else 1,
+            multiprocessing_context=context,
+        )
+        for context in contexts
+    ]
+    for step, inputs, *_same in zip(steps, *loaders, strict=True):
         time.sleep(arguments.step_s)
         while step == steps[-1] and arguments.let_go is not None and not arguments.let_go.exists():
             time.sleep(0.01)
