@@ -110,13 +110,16 @@ def start(
 
 
 def run(
-    *arguments: str, environment: Mapping[str, str] | None = None, check: bool = False
+    *arguments: str,
+    environment: Mapping[str, str] | None = None,
+    check: bool = False,
+    cwd: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run `rankmend` with these arguments to its end, as `subprocess.run` does that captures its output."""
     surroundings = os.environ if environment is None else environment
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as error:
         started = start(
-            arguments, cwd=Path.cwd(), environment=surroundings, stdout=out, stderr=error
+            arguments, cwd=cwd or Path.cwd(), environment=surroundings, stdout=out, stderr=error
         )
         try:
             code = started.wait(DEADLINE_S)

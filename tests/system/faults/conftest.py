@@ -12,7 +12,7 @@ from tests.support import lockstep
 from tests.support.eventually import DEADLINE_S
 from tests.support.free_port import free_port
 from tests.system.faults.harness import JOBS, Job
-from tests.system.faults.nodes import LET_GO, POLICY, Nodes, Service, run_controller
+from tests.system.faults.nodes import ENDLESS, LET_GO, POLICY, Nodes, Service, run_controller
 
 # The lockstep job needs no store of PyTorch: a process with its library, for each launcher.
 NO_STORE = "--store=ranks"
@@ -75,6 +75,12 @@ def undisturbed_pair(tmp_path_factory: pytest.TempPathFactory) -> dict[str, obje
 
 
 @pytest.fixture(scope="session")
+def undisturbed_100(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    """Return what the job of four ranks comes to in 100 steps."""
+    return _run_once(tmp_path_factory, "undisturbed-100", "--step-s=0", "--steps=100")
+
+
+@pytest.fixture(scope="session")
 def undisturbed_long(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     """Return the same for 600 steps."""
     return _run_once(tmp_path_factory, "undisturbed-long", "--step-s=0", "--steps=600")
@@ -125,8 +131,11 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Nodes]]:
             f"--steps={steps}",
             f"--let-go={folder / LET_GO}",
         ]
+        if steps == ENDLESS:
+            arguments.append("--step-s=0.05")
+        own = [] if "script" in fields else [NO_STORE]
         fields.setdefault("arguments", arguments)
-        made.append(Nodes(folder, nnodes, flags=list(flags), **fields))
+        made.append(Nodes(folder, nnodes, flags=[*own, *flags], **fields))
         return made[-1]
 
     yield make_nodes

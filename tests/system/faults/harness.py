@@ -28,6 +28,9 @@ EXAMPLES = ROOT / "examples"
 JOBS = Path(__file__).resolve().parent / "jobs"
 # Launchers heed what the tests' own shell may ignore: under nohup, or as a job in the background.
 HEEDING = ("env", "--default-signal=HUP,INT,QUIT")
+# Pauses between looks that cost: the files of all ranks; a whole journal, or the environment of each process.
+LOOK_AT_RANKS_S = 0.02
+LOOK_AT_ALL_S = 0.05
 T = TypeVar("T")
 
 
@@ -142,7 +145,12 @@ class Job:
             self.process.kill()
             self.process.wait(DEADLINE_S)
         if self.has_state:
-            eventually(lambda: not find_marked(str(self.job_id)), "the job's processes are gone")
+            job_id = self.job_id
+            eventually(
+                lambda: not find_marked(job_id),
+                "the job's processes are gone",
+                pause_s=LOOK_AT_ALL_S,
+            )
 
     @property
     def has_state(self) -> bool:
@@ -203,10 +211,13 @@ class Job:
                 return None
             return {rank.rank: rank.pid for rank in ranks}
 
-        pids = eventually(look, f"step {step} of attempt {attempt} on every rank")
+        pids = eventually(
+            look, f"step {step} of attempt {attempt} on every rank", pause_s=LOOK_AT_RANKS_S
+        )
         eventually(
             lambda: any(one.attempt == attempt for one in self.records(AttemptVerified)),
             f"attempt {attempt} is verified",
+            pause_s=LOOK_AT_ALL_S,
         )
         return pids
 
@@ -238,7 +249,8 @@ def assert_recovered(job: Job, undisturbed: dict[str, object], incidents: int) -
 def kill_launcher(job: Job) -> None:
     job.signal(signal.SIGKILL)
     job.wait()
-    eventually(lambda: not find_marked(job.job_id), "no orphan is left")
+    job_id = job.job_id
+    eventually(lambda: not find_marked(job_id), "no orphan is left", pause_s=LOOK_AT_ALL_S)
 
 
 def children(pid: int) -> list[int]:
@@ -280,7 +292,7 @@ def ready_server(job: Job) -> int:
         is_importing = list(job.runtime.glob("fork-server-*.log"))
         return pids[0] if len(pids) == 1 and not is_importing else None
 
-    return eventually(look, "the fork server is ready")
+    return eventually(look, "the fork server is ready", pause_s=LOOK_AT_ALL_S)
 
 
 def _serves_stores(pid: int) -> bool:

@@ -24,6 +24,7 @@ from tests.support.free_port import free_port
 from tests.support.hosts import Host, Process
 from tests.system.faults.harness import JOBS
 
+ENDLESS = 100_000  # steps, of a job that a test stops
 LET_GO = "let-go"  # the job makes its last step once this file is there: no fault comes too late
 
 # Short, so that the tests are; in the proportions of the defaults.

@@ -14,6 +14,7 @@ import pytest
 
 from recovery.journal.job_records import TailCut
 from recovery.launcher.processes.process_tree import find_marked
+from tests.support import forked_cli
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.system.faults.harness import Job, assert_recovered, kill
 
@@ -23,15 +24,7 @@ needs_root = pytest.mark.skipif(os.getuid() != 0, reason="mounts a small file sy
 
 
 def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "rankmend.cli", "run", f"--state-dir={cwd / 'state'}"]
-    return subprocess.run(
-        [*command, *arguments],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
+    return forked_cli.run("run", f"--state-dir={cwd / 'state'}", *arguments, cwd=cwd)
 
 
 def test_a_missing_script_is_named(tmp_path: Path) -> None:
@@ -142,50 +135,46 @@ def test_a_read_only_checkpoint_folder_is_refused_before_any_rank_runs(tmp_path:
     assert "ran" not in done.stdout
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        "truncated",
-        pytest.param("flipped", marks=pytest.mark.real_fault("checkpoint damaged")),
-        "empty",
-    ],
-)
+@pytest.mark.real_fault("checkpoint damaged")
 def test_a_damaged_checkpoint_is_passed_over_with_its_reason(
-    make_lockstep: Make, undisturbed: dict[str, object], damage: str
+    make_pair: Make, undisturbed_pair: dict[str, object]
 ) -> None:
-    job = make_lockstep("--steps=34")
+    job = make_pair("--steps=34")
     job.start()
     assert job.wait() == 0, job.output
-    newest = job.checkpoints / "step-00000034.npz"
-    body = bytearray(newest.read_bytes())
-    if damage == "flipped":
-        body[len(body) // 2] ^= 4
-    newest.write_bytes(body[: {"truncated": len(body) // 2, "flipped": None, "empty": 0}[damage]])
+    newest_first = [job.checkpoints / f"step-000000{step}.npz" for step in (34, 30, 20)]
+    flipped, truncated, empty = newest_first
+    body = bytearray(flipped.read_bytes())
+    body[len(body) // 2] ^= 4
+    flipped.write_bytes(body)
+    truncated.write_bytes(body[: len(body) // 2])
+    empty.write_bytes(b"")
     job.arguments.remove("--steps=34")
 
     job.start()
 
-    assert_recovered(job, undisturbed, incidents=0)
+    assert_recovered(job, undisturbed_pair, incidents=0)
     choice = job.attempts[-1].choice
     assert choice.restore is not None
-    assert choice.restore.step == 30
-    assert choice.passed_over[0].path == str(newest)
-    job.expect_output(f"passed over {newest}")
+    assert choice.restore.step == 10
+    assert [one.path for one in choice.passed_over] == [str(path) for path in newest_first]
+    for path in newest_first:
+        job.expect_output(f"passed over {path}")
 
 
 def test_a_progress_file_that_breaks_in_mid_run_stops_no_training(
-    make_lockstep: Make, undisturbed: dict[str, object]
+    make_pair: Make, undisturbed_pair: dict[str, object]
 ) -> None:
-    job = make_lockstep()
+    job = make_pair()
     job.start()
     job.pids_at_step(10)
 
-    path = job.runtime / "attempt-1" / "rank-2.progress"
+    path = job.runtime / "attempt-1" / "rank-1.progress"
     with path.open("r+b") as file:
         file.seek(4096)
         file.write(os.urandom(8192))
 
-    assert_recovered(job, undisturbed, incidents=0)
+    assert_recovered(job, undisturbed_pair, incidents=0)
 
 
 @pytest.mark.real_fault("shared memory full")
@@ -215,9 +204,9 @@ def test_a_full_shared_memory_is_an_error_that_names_it_and_no_rank_runs(tmp_pat
 
 @pytest.mark.safety
 def test_a_journal_with_a_torn_end_is_cut_and_said_so(
-    make_lockstep: Make, undisturbed: dict[str, object]
+    make_pair: Make, undisturbed_pair: dict[str, object]
 ) -> None:
-    job = make_lockstep("--steps=34")
+    job = make_pair("--steps=34")
     job.start()
     assert job.wait() == 0, job.output
     job.arguments.remove("--steps=34")
@@ -230,12 +219,12 @@ def test_a_journal_with_a_torn_end_is_cut_and_said_so(
     job.expect_output("cut")
     assert len(job.attempts) == 1, "that it was done is still known"
     job.start()
-    assert_recovered(job, undisturbed, incidents=0)
+    assert_recovered(job, undisturbed_pair, incidents=0)
 
 
 @pytest.mark.safety
-def test_a_journal_damaged_in_the_middle_is_refused_by_name(make_lockstep: Make) -> None:
-    job = make_lockstep("--steps=5")
+def test_a_journal_damaged_in_the_middle_is_refused_by_name(make_pair: Make) -> None:
+    job = make_pair("--steps=5")
     job.start()
     assert job.wait() == 0, job.output
     spoil(job, "SELECT 3")
@@ -261,9 +250,9 @@ def spoil(job: Job, number: str) -> None:
 @pytest.mark.real_fault("disk full")
 @needs_root
 def test_a_full_disk_under_the_journal_stops_no_training_and_nothing_is_done_unremembered(
-    make_lockstep: Make, undisturbed_long: dict[str, object]
+    make_lockstep: Make, undisturbed: dict[str, object]
 ) -> None:
-    job = make_lockstep("--steps=600")
+    job = make_lockstep()
     job.state.mkdir()
     job.prefix = [
         "unshare",
@@ -295,7 +284,7 @@ def test_a_full_disk_under_the_journal_stops_no_training_and_nothing_is_done_unr
     fill.unlink()
 
     assert job.wait() == 0, job.output
-    assert job.result() == undisturbed_long
+    assert job.result() == undisturbed
     job.expect_output("restart: attempt 2")
 
 

@@ -22,7 +22,7 @@ from tests.support.hosts import Fleet, why_not
 from tests.support.power_bmc import PASSWORD, PowerBmc, write_credentials
 from tests.support.torch_here import needs_torch
 from tests.system.faults.harness import EXAMPLES
-from tests.system.faults.nodes import POLICY, Nodes, journaled, run_controller, signal_all
+from tests.system.faults.nodes import ENDLESS, POLICY, Nodes, journaled, run_controller, signal_all
 
 pytestmark = [pytest.mark.site, pytest.mark.safety]
 NEEDS_HOSTS = pytest.mark.skipif(bool(why_not()), reason=why_not() or "-")
@@ -30,10 +30,10 @@ DAY_S = 86_400.0
 
 
 def test_two_nodes_survive_a_rank_a_launcher_and_the_host_with_the_same_result(
-    make_meeting: Callable[..., Nodes], undisturbed_long: dict[str, object]
+    make_meeting: Callable[..., Nodes], undisturbed_100: dict[str, object]
 ) -> None:
     # The host comes back before another launcher may take over, however busy the machine is.
-    nodes = make_meeting("2", policy=POLICY.replace("lease_s = 3", "lease_s = 30"))
+    nodes = make_meeting("2", steps=100, policy=POLICY.replace("lease_s = 3", "lease_s = 30"))
     nodes.start("a")
     nodes.wait_said("a", "hosts the controller")
     nodes.start("b")
@@ -48,7 +48,7 @@ def test_two_nodes_survive_a_rank_a_launcher_and_the_host_with_the_same_result(
     nodes.start("a")
 
     assert nodes.wait_ends("a", "b") == [0, 0], nodes.output
-    assert nodes.result() == undisturbed_long
+    assert nodes.result() == undisturbed_100
     assert "(epoch 2)" in nodes.said("a")
     (hosted,) = list_folders(nodes.folder / "state-a")  # where `rankmend why` looks
     records = [entry.record for entry in read_entries(hosted)]
@@ -58,9 +58,9 @@ def test_two_nodes_survive_a_rank_a_launcher_and_the_host_with_the_same_result(
 
 @pytest.mark.real_fault("launcher that hosts the controller killed")
 def test_when_the_host_stays_away_another_launcher_takes_over_with_the_spare(
-    make_meeting: Callable[..., Nodes], undisturbed_long: dict[str, object]
+    make_meeting: Callable[..., Nodes], undisturbed_100: dict[str, object]
 ) -> None:
-    nodes = make_meeting("3", spares=1)
+    nodes = make_meeting("3", steps=100, spares=1)
     nodes.start("a")
     nodes.wait_said("a", "hosts the controller")
     nodes.start("b", "c")
@@ -69,7 +69,7 @@ def test_when_the_host_stays_away_another_launcher_takes_over_with_the_spare(
     nodes.kill("a")
 
     assert nodes.wait_ends("b", "c") == [0, 0], nodes.output
-    assert nodes.result() == undisturbed_long
+    assert nodes.result() == undisturbed_100
     # On a busy machine the spare may begin before the one whose turn it is; then one of them retires.
     began = [name for name in ("b", "c") if "this node hosts the controller" in nodes.said(name)]
     retired = [name for name in began if "this node no longer hosts" in nodes.said(name)]
@@ -78,9 +78,9 @@ def test_when_the_host_stays_away_another_launcher_takes_over_with_the_spare(
 
 @pytest.mark.skipif(bool(WHY_NOT_CLOCK), reason=WHY_NOT_CLOCK or "-")
 def test_wall_clocks_that_jump_apart_change_neither_the_host_nor_the_result(
-    make_meeting: Callable[..., Nodes], tmp_path: Path, undisturbed_long: dict[str, object]
+    make_meeting: Callable[..., Nodes], tmp_path: Path, undisturbed_100: dict[str, object]
 ) -> None:
-    nodes = make_meeting("3", spares=1)
+    nodes = make_meeting("3", steps=100, spares=1)
     nodes.clocks = {name: FakeClock(tmp_path / f"clock-{name}") for name in "abc"}
     nodes.start("a")
     nodes.wait_said("a", "hosts the controller")
@@ -95,13 +95,13 @@ def test_wall_clocks_that_jump_apart_change_neither_the_host_nor_the_result(
         nodes.kill("a")  # the others take over, with clocks two days apart
 
         assert nodes.wait_ends("b", "c") == [0, 0], nodes.output
-    assert nodes.result() == undisturbed_long  # of two that take over at once the later one hosts
+    assert nodes.result() == undisturbed_100  # of two that take over at once the later one hosts
 
 
 def test_launchers_say_what_went_wrong_and_what_to_do_where_a_service_decides(
     make: Callable[..., Nodes], controller: str
 ) -> None:
-    nodes = make("2", f"--controller={controller}", "--max-restarts=1", steps=100_000)
+    nodes = make("2", f"--controller={controller}", "--max-restarts=1", steps=ENDLESS)
     nodes.start("a", "b")
     nodes.wait_step(20)
 
@@ -126,7 +126,7 @@ def test_launchers_say_what_went_wrong_and_what_to_do_where_a_service_decides(
 def test_two_spares_that_race_for_one_place_get_one_place_each_in_turn(
     make: Callable[..., Nodes], controller: str
 ) -> None:
-    nodes = make("4", f"--controller={controller}", steps=100_000, spares=2)
+    nodes = make("4", f"--controller={controller}", steps=ENDLESS, spares=2)
     nodes.start(*"abcd")
     nodes.wait_step(20)
     spares = [name for name in "abcd" if "attempt 1: ranks" not in nodes.said(name)]
@@ -162,7 +162,7 @@ def test_two_spares_that_race_for_one_place_get_one_place_each_in_turn(
 def test_a_person_speaks_to_a_job_whose_launcher_hosts_its_controller(
     make_meeting: Callable[..., Nodes],
 ) -> None:
-    nodes = make_meeting("2", steps=100_000)
+    nodes = make_meeting("2", steps=ENDLESS)
     nodes.start("a")
     nodes.wait_said("a", "hosts the controller")
     nodes.start("b")
@@ -188,7 +188,7 @@ def test_a_person_speaks_to_a_job_whose_launcher_hosts_its_controller(
 def test_a_spare_takes_the_place_of_a_lost_node_and_a_scheduler_stops_all(
     make: Callable[..., Nodes], controller: str
 ) -> None:
-    nodes = make("3", f"--controller={controller}", "--grace=10", steps=100_000, spares=1)
+    nodes = make("3", f"--controller={controller}", "--grace=10", steps=ENDLESS, spares=1)
     nodes.start("a", "b", "c")
     nodes.wait_step(20)
     (spare,) = (name for name in "abc" if "attempt 1: ranks" not in nodes.said(name))
@@ -227,7 +227,7 @@ def test_a_spare_takes_the_place_of_a_node_without_power_and_waits_for_no_lease(
             f'[[bmcs]]\nmatch = "*"\nurl = "{bmc.url}"\ncredentials_file = "{file}"\ncheck_s = 0\n'
         )
         with run_controller(tmp_path, policy, more) as url:
-            nodes = make("3", f"--controller={url}", "--grace=10", steps=100_000, spares=1)
+            nodes = make("3", f"--controller={url}", "--grace=10", steps=ENDLESS, spares=1)
             nodes.start("a", "b", "c")
             nodes.wait_step(20)
             (spare,) = (name for name in "abc" if "attempt 1: ranks" not in nodes.said(name))
@@ -259,7 +259,7 @@ def test_a_lost_node_that_may_wake_up_is_switched_off_and_its_place_taken(
             f'[[bmcs]]\nmatch = "*"\nurl = "{bmc.url}"\ncredentials_file = "{file}"\ncheck_s = 0\n'
         )
         with run_controller(tmp_path, policy, more) as url:
-            nodes = make("3", f"--controller={url}", "--grace=10", steps=100_000, spares=1)
+            nodes = make("3", f"--controller={url}", "--grace=10", steps=ENDLESS, spares=1)
             nodes.start("a", "b", "c")
             nodes.wait_step(20)
             (spare,) = (name for name in "abc" if "attempt 1: ranks" not in nodes.said(name))
@@ -283,7 +283,7 @@ def test_a_lost_node_that_may_wake_up_is_switched_off_and_its_place_taken(
 
 @NEEDS_HOSTS
 def test_a_node_that_is_cut_off_stops_its_ranks_and_the_job_goes_on_without_it(
-    make: Callable[..., Nodes], tmp_path: Path, undisturbed_long: dict[str, object]
+    make: Callable[..., Nodes], tmp_path: Path, undisturbed_100: dict[str, object]
 ) -> None:
     with Fleet(3, tmp_path) as fleet:
         hosts = {name: fleet[name] for name in ("h1", "h2", "h3")}
@@ -291,7 +291,7 @@ def test_a_node_that_is_cut_off_stops_its_ranks_and_the_job_goes_on_without_it(
             f"--rdzv-endpoint={hosts['h1'].address}:29400",
             f"--config={fleet.shared}/policy.toml",
         ]
-        nodes = make("3", *flags, folder=fleet.shared, hosts=hosts, spares=1)
+        nodes = make("3", *flags, steps=100, folder=fleet.shared, hosts=hosts, spares=1)
         nodes.start("h1")
         nodes.wait_said("h1", "hosts the controller")
         nodes.start("h2", "h3")
@@ -305,7 +305,7 @@ def test_a_node_that_is_cut_off_stops_its_ranks_and_the_job_goes_on_without_it(
 
             assert nodes.wait_ends("h1", other) == [0, 0], nodes.output
 
-        assert nodes.result() == undisturbed_long
+        assert nodes.result() == undisturbed_100
         assert nodes.wait_ends(cut) == [0], nodes.output  # it reads the end beside the checkpoints
         nodes.close()
 

@@ -103,9 +103,9 @@ def test_launcher_in_another_container_is_refused_and_the_first_trains_on(
 @NEEDS_NAMESPACES
 @pytest.mark.parametrize("prefix", [[], OTHER_NAMESPACE], ids=["host", "another container"])
 def test_owner_in_a_container_refuses_others_and_makes_way_once_it_is_killed(
-    make_lockstep: Make, rival: Make, prefix: list[str]
+    make_pair: Make, rival: Make, prefix: list[str]
 ) -> None:
-    job = make_lockstep("--steps=100000", prefix=OTHER_NAMESPACE)
+    job = make_pair("--steps=100000", prefix=OTHER_NAMESPACE)
     job.start()
     ranks = job.pids_at_step(5)
     refused = rival(job, prefix=prefix)
@@ -125,8 +125,8 @@ def test_owner_in_a_container_refuses_others_and_makes_way_once_it_is_killed(
 
 
 @NEEDS_NAMESPACES
-def test_container_without_a_proc_of_its_own_is_refused_with_a_word(make_lockstep: Make) -> None:
-    job = make_lockstep(prefix=["unshare", "-pf", "--kill-child"])
+def test_container_without_a_proc_of_its_own_is_refused_with_a_word(make_pair: Make) -> None:
+    job = make_pair(prefix=["unshare", "-pf", "--kill-child"])
 
     job.start()
 
@@ -134,8 +134,8 @@ def test_container_without_a_proc_of_its_own_is_refused_with_a_word(make_lockste
     job.expect_output("unshare --mount-proc")
 
 
-def test_owner_that_was_stopped_releases_the_folder(make_lockstep: Make, rival: Make) -> None:
-    job = make_lockstep("--steps=100000")
+def test_owner_that_was_stopped_releases_the_folder(make_pair: Make, rival: Make) -> None:
+    job = make_pair("--steps=100000")
     job.start()
     job.pids_at_step(5)
     job.signal(signal.SIGTERM)
@@ -153,9 +153,9 @@ def test_owner_that_was_stopped_releases_the_folder(make_lockstep: Make, rival: 
     ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGQUIT, 131)]
 )
 def test_launcher_that_is_stopped_before_its_ranks_start_releases_the_folder(
-    make_lockstep: Make, number: int, code: int
+    make_pair: Make, number: int, code: int
 ) -> None:
-    job = make_lockstep()
+    job = make_pair()
     job.start()
     eventually(lambda: claims(job).newest(), "it has taken the folder")
     job.signal(number)
@@ -176,9 +176,9 @@ def pretend_elsewhere(folder: ClaimFolder) -> None:
 
 
 def test_killed_owner_on_this_machine_makes_way_without_an_option(
-    make_lockstep: Make, rival: Make
+    make_pair: Make, rival: Make
 ) -> None:
-    job = make_lockstep()
+    job = make_pair()
     job.start()
     job.pids_at_step(10)
     mark = job.job_id
@@ -194,8 +194,8 @@ def test_killed_owner_on_this_machine_makes_way_without_an_option(
     assert not find_marked(mark)
 
 
-def test_owner_from_whom_the_folder_was_taken_stops_its_ranks(make_lockstep: Make) -> None:
-    job = make_lockstep("--steps=100000")
+def test_owner_from_whom_the_folder_was_taken_stops_its_ranks(make_pair: Make) -> None:
+    job = make_pair("--steps=100000")
     job.start()
     job.pids_at_step(5)
     folder = claims(job)
@@ -231,10 +231,8 @@ def test_run_in_a_copied_folder_is_a_job_of_its_own_beside_the_original(
     assert endless.pids_at_step(ENDLESS_STEP) == ranks
 
 
-def test_checkpoint_folder_behind_a_link_of_ones_own_works(
-    make_lockstep: Make, tmp_path: Path
-) -> None:
-    job = make_lockstep("--steps=2", world_size=1)
+def test_checkpoint_folder_behind_a_link_of_ones_own_works(make_pair: Make, tmp_path: Path) -> None:
+    job = make_pair("--steps=2", world_size=1)
     (tmp_path / "scratch").mkdir()
     job.checkpoints.symlink_to(tmp_path / "scratch")
 

@@ -97,30 +97,28 @@ def are_contained(job: Job, pids: dict[int, int]) -> bool:
 
 
 def test_a_killed_and_a_stopped_rank_cost_nothing_but_time(
-    make_lockstep: Make, undisturbed: dict[str, object], tool: str
+    make_pair: Make, undisturbed_pair: dict[str, object], tool: str
 ) -> None:
-    job = make_lockstep("--step-s=0.03", flags=flags(tool, "--hang-stopped=1"))
+    job = make_pair("--step-s=0.03", flags=flags(tool, "--hang-stopped=1"))
     job.start()
 
     first = job.pids_at_step(15)
     assert are_contained(job, first), "the host's pids of processes in namespaces of their own"
-    kill(first[2])
+    kill(first[1])
     second = job.pids_at_step(25, attempt=2)
-    keep_stopped(second[1])
+    keep_stopped(second[0])
 
-    assert_recovered(job, undisturbed, incidents=2)
+    assert_recovered(job, undisturbed_pair, incidents=2)
     killed, stopped = [one.failure.finding for one in job.incidents]
-    assert (killed.kind, killed.ranks) == (Kind.RANK_FAILED, (2,))
+    assert (killed.kind, killed.ranks) == (Kind.RANK_FAILED, (1,))
     # unshare of util-linux 2.38 can't die of SIGKILL itself as its child has, and ends with 1.
     assert ("exit code 1" if tool.startswith("unshare") else "SIGKILL") in killed.summary
-    assert (stopped.kind, stopped.ranks) == (Kind.RANK_HUNG, (1,))
+    assert (stopped.kind, stopped.ranks) == (Kind.RANK_HUNG, (0,))
 
 
 @pytest.mark.component("containers")
-def test_ranks_save_when_the_job_is_stopped_and_nothing_stays(
-    make_lockstep: Make, tool: str
-) -> None:
-    job = make_lockstep("--step-s=0.03", "--steps=2000", flags=flags(tool))
+def test_ranks_save_when_the_job_is_stopped_and_nothing_stays(make_pair: Make, tool: str) -> None:
+    job = make_pair("--step-s=0.03", "--steps=2000", flags=flags(tool))
     job.start()
     job.pids_at_step(15)
 
@@ -131,8 +129,8 @@ def test_ranks_save_when_the_job_is_stopped_and_nothing_stays(
     assert not find_marked(job.job_id)
 
 
-def test_a_killed_launcher_leaves_no_rank_in_a_container(make_lockstep: Make, tool: str) -> None:
-    job = make_lockstep("--step-s=0.03", "--steps=2000", flags=flags(tool))
+def test_a_killed_launcher_leaves_no_rank_in_a_container(make_pair: Make, tool: str) -> None:
+    job = make_pair("--step-s=0.03", "--steps=2000", flags=flags(tool))
     job.start()
     pids = job.pids_at_step(15)
 
@@ -146,12 +144,12 @@ def test_a_killed_launcher_leaves_no_rank_in_a_container(make_lockstep: Make, to
 
 
 def test_launcher_that_is_the_first_process_of_a_container_loses_no_rank_and_takes_its_stop(
-    make_lockstep: Make,
+    make_pair: Make,
 ) -> None:
-    job = make_lockstep("--step-s=0.03", "--steps=2000")
+    job = make_pair("--step-s=0.03", "--steps=2000")
     job.prefix = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
     job.start()
-    inner = job.pids_at_step(15)[2]
+    inner = job.pids_at_step(15)[1]
     assert job.process is not None
     (launcher,) = (one.pid for one in read_processes().values() if one.ppid == job.process.pid)
     assert read_status(launcher)["NSpid"].split()[1:] == ["1"]
@@ -169,7 +167,7 @@ def test_launcher_that_is_the_first_process_of_a_container_loses_no_rank_and_tak
     (incident,) = job.incidents
     assert (incident.failure.finding.kind, incident.failure.finding.ranks) == (
         Kind.RANK_FAILED,
-        (2,),
+        (1,),
     )
     assert any(job.checkpoints.glob("step-*.npz")), "the ranks save before they stop"
     assert not find_marked(job.job_id)
@@ -220,8 +218,8 @@ def test_container_with_a_python_of_its_own_shows_steps_and_loses_no_rank(
         ("", "--rank-prefix is empty"),
     ],
 )
-def test_prefix_that_makes_no_sense_is_refused(make_lockstep: Make, prefix: str, said: str) -> None:
-    job = make_lockstep(flags=[f"--rank-prefix={prefix}"])
+def test_prefix_that_makes_no_sense_is_refused(make_pair: Make, prefix: str, said: str) -> None:
+    job = make_pair(flags=[f"--rank-prefix={prefix}"])
     job.start()
 
     assert job.process is not None

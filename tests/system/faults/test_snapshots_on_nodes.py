@@ -17,6 +17,7 @@ from tests.support.eventually import eventually
 from tests.system.faults.nodes import Nodes
 
 pytestmark = pytest.mark.process
+ASK_S = 0.5  # between two commands that ask the controller
 
 
 def with_snapshots(
@@ -100,9 +101,9 @@ def test_spare_that_takes_a_lost_nodes_place_begins_from_the_copies_of_its_snaps
     nodes = with_snapshots(make_meeting("3", spares=1), every=5, saves_every=1000, step_s=0.04)
 
     def copies_are_there() -> None:
-        copied = eventually(lambda: copied_step(nodes), "copies")
+        copied = eventually(lambda: copied_step(nodes), "copies", pause_s=ASK_S)
         # 15 snapshots later, while the next round is not over.
-        eventually(lambda: newest_step(nodes) >= copied + 75, "further snapshots")
+        eventually(lambda: newest_step(nodes) >= copied + 75, "further snapshots", pause_s=ASK_S)
 
     _lost, spare = lose_a_node(nodes, copies_are_there)
 
@@ -116,15 +117,15 @@ def test_spare_that_takes_a_lost_nodes_place_begins_from_the_copies_of_its_snaps
 
 def test_without_copies_a_spare_begins_from_the_checkpoint(
     make_meeting: Callable[..., Nodes],
-    undisturbed_long: dict[str, object],
+    undisturbed_100: dict[str, object],
 ) -> None:
-    nodes = with_snapshots(make_meeting("3", spares=1))
+    nodes = with_snapshots(make_meeting("3", steps=100, spares=1))
     nodes.flags += ["--snapshot-copies=0"]
 
     _lost, spare = lose_a_node(nodes, lambda: nodes.wait_step(50))
 
     assert nodes.wait_ends("a", spare) == [0, 0], nodes.output
-    assert nodes.result() == undisturbed_long
+    assert nodes.result() == undisturbed_100
     choice = started(nodes)[1].choice
     assert choice.snapshot is None
     assert choice.begins_at is not None
@@ -186,7 +187,9 @@ def test_rank_whose_memory_went_wrong_begins_from_the_majority(
     assert isinstance(found, ReplicasDiffer)
     assert (found.group, found.odd) == ((0, 1, 2, 3), (3,))
     # By then no step from before is in memory any more.
-    eventually(lambda: (copied_step(nodes) or 0) > found.step, "copies of a later step")
+    eventually(
+        lambda: (copied_step(nodes) or 0) > found.step, "copies of a later step", pause_s=ASK_S
+    )
 
     os.kill(nodes.rank_pids("a")[0], signal.SIGKILL)
 

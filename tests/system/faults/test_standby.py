@@ -10,7 +10,7 @@ from recovery.launcher.guardian.packets import STANDBY_ATTEMPT
 from recovery.launcher.processes.process_tree import find_marked, read_state
 from tests.support.eventually import eventually
 from tests.support.torch_here import needs_torch
-from tests.system.faults.harness import EXAMPLES, Job, assert_recovered, kill
+from tests.system.faults.harness import EXAMPLES, LOOK_AT_ALL_S, Job, assert_recovered, kill
 
 pytestmark = pytest.mark.process
 Make = Callable[..., Job]
@@ -25,7 +25,7 @@ def ready_standbys(job: Job, count: int) -> list[int]:
         is_ready = len(pids) == count and not list(job.runtime.glob("standby-*.log"))
         return pids if is_ready else None
 
-    return eventually(look, f"{count} standbys are ready")
+    return eventually(look, f"{count} standbys are ready", pause_s=LOOK_AT_ALL_S)
 
 
 def test_ranks_are_restarted_out_of_standbys_and_standbys_made_again(

@@ -19,33 +19,43 @@ Make = Callable[..., Job]
 
 @pytest.fixture
 def make_unchanged(make_job: Make) -> Make:
-    def make(**fields: object) -> Job:
+    def make(epochs: int = 30, **fields: object) -> Job:
         job = make_job("", world_size=2, **fields)
         job.script = EXAMPLES / "unchanged" / "train.py"
-        job.arguments = [f"--folder={job.checkpoints}", "--epochs=30", "--steps-per-epoch=10"]
+        job.arguments = [
+            f"--folder={job.checkpoints}",
+            f"--epochs={epochs}",
+            "--steps-per-epoch=10",
+        ]
         return job
 
     return make
 
 
 @pytest.mark.real_fault("PyTorch rank killed")
-def test_an_unchanged_script_is_seen_stepping_killed_and_brought_back(make_unchanged: Make) -> None:
-    job = make_unchanged()
+def test_an_unchanged_script_is_seen_stepping_killed_stopped_and_brought_back_each_time(
+    make_unchanged: Make,
+) -> None:
+    job = make_unchanged(flags=["--hang-stopped=1"], epochs=100)
     job.start()
 
     kill(job.pids_at_step(45)[1])
+    kill(job.pids_at_step(50, attempt=2)[0])
+    keep_stopped(job.pids_at_step(55, attempt=3)[0])  # inside an all-reduce of gloo
 
     assert job.wait() == 0, job.output
-    assert len(job.incidents) == 1
-    assert job.incidents[0].failure.finding.ranks == (1,)
-    restore = job.attempts[1].choice.restore
-    assert restore is not None
-    assert Path(restore.path).name.startswith("epoch-")
-    verified = job.records(AttemptVerified)
-    assert verified[-1].telling_ranks == (0, 1)
-    assert verified[-1].is_comparable, "AdamW knows its own step, which the checkpoint restores"
-    assert verified[-1].first_step is not None
-    assert verified[-1].first_step > 1
+    assert [one.failure.finding.ranks for one in job.incidents] == [(1,), (0,), (0,)]
+    assert [attempt.attempt for attempt in job.attempts] == [1, 2, 3, 4]
+    assert "failed to bind" not in job.output, "each attempt meets on a fresh store"
+    for attempt in job.attempts[1:]:
+        restore = attempt.choice.restore
+        assert restore is not None
+        assert Path(restore.path).name.startswith("epoch-")
+    for verified in job.records(AttemptVerified)[1:]:
+        assert verified.telling_ranks == (0, 1)
+        assert verified.is_comparable, "AdamW knows its own step, which the checkpoint restores"
+        assert verified.first_step is not None
+        assert verified.first_step > 1
 
 
 def test_an_unchanged_script_without_auto_tells_nothing_and_is_brought_back(
@@ -64,17 +74,6 @@ def test_an_unchanged_script_without_auto_tells_nothing_and_is_brought_back(
     assert len(job.attempts) == 2
 
 
-def test_a_rank_stopped_inside_a_gloo_all_reduce_is_named(make_unchanged: Make) -> None:
-    job = make_unchanged(flags=["--hang-stopped=1"])
-    job.start()
-
-    keep_stopped(job.pids_at_step(45)[0])
-
-    assert job.wait() == 0, job.output
-    assert len(job.incidents) == 1
-    assert job.incidents[0].failure.finding.ranks == (0,)
-
-
 def test_a_loop_between_the_steps_of_an_unchanged_script_is_found_before_gloo_gives_up(
     make_job: Make,
 ) -> None:
@@ -87,22 +86,9 @@ def test_a_loop_between_the_steps_of_an_unchanged_script_is_found_before_gloo_gi
     assert len(job.incidents) == 1
 
 
-def test_ranks_meet_again_on_a_fresh_store_in_every_attempt(make_unchanged: Make) -> None:
-    job = make_unchanged()
-    job.start()
-
-    for attempt in (1, 2, 3):
-        kill(job.pids_at_step(10 + attempt, attempt=attempt)[attempt % 2])
-
-    assert job.wait() == 0, job.output
-    assert [attempt.attempt for attempt in job.attempts] == [1, 2, 3, 4]
-    assert "failed to bind" not in job.output
-
-
-def test_a_users_own_sitecustomize_still_runs(make_unchanged: Make, tmp_path: Path) -> None:
+def test_a_users_own_sitecustomize_still_runs(make_lockstep: Make, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("print('the own one ran', flush=True)\n")
-    job = make_unchanged(environment={"PYTHONPATH": str(tmp_path)})
-    job.arguments = [f"--folder={job.checkpoints}", "--epochs=1", "--steps-per-epoch=3"]
+    job = make_lockstep("--steps=3", world_size=2, environment={"PYTHONPATH": str(tmp_path)})
 
     job.start()
 
