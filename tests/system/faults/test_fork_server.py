@@ -12,11 +12,11 @@ from recovery.launcher.processes.process_tree import find_marked
 from tests.support.eventually import eventually
 from tests.support.torch_here import needs_torch
 from tests.system.faults.harness import (
-    EXAMPLES,
     Job,
     assert_recovered,
     is_alive,
     kill,
+    paced_training,
     ready_server,
     starts,
 )
@@ -118,14 +118,14 @@ def test_a_daemon_of_a_forked_rank_is_found_by_its_mark(
 def test_an_unchanged_pytorch_script_is_forked_and_still_seen(make_job: Make) -> None:
     needs_torch()
     job = make_job("", world_size=2)
-    job.script = EXAMPLES / "unchanged" / "train.py"
+    job.script = paced_training(job)
     job.arguments = [f"--folder={job.checkpoints}", "--epochs=100000", "--steps-per-epoch=10"]
     job.start()
     job.pids_at_step(15)
     ready_server(job)
 
     kill(job.pids_at_step(20)[1])
-    job.pids_at_step(40, attempt=2)
+    job.pids_at_step(22, attempt=2)
 
     assert starts(job) == {("forked", None)}
     job.signal(signal.SIGINT)
@@ -155,7 +155,7 @@ def test_pytorch_meets_in_a_forked_rank_the_variables_that_the_script_had_set(
     needs_torch()
     job = make_job("", world_size=2)
     job.script = job.folder / "sets_variables.py"
-    train = EXAMPLES / "unchanged" / "train.py"
+    train = paced_training(job)
     job.script.write_text(SETS_VARIABLES.format(folder=job.folder, script=train))
     job.arguments = [f"--folder={job.checkpoints}", "--epochs=100000", "--steps-per-epoch=10"]
     job.start()
@@ -163,7 +163,7 @@ def test_pytorch_meets_in_a_forked_rank_the_variables_that_the_script_had_set(
     ready_server(job)
 
     kill(job.pids_at_step(20)[1])
-    job.pids_at_step(40, attempt=2)
+    job.pids_at_step(22, attempt=2)
 
     assert starts(job) == {("forked", None)}
     met = {path.name: path.read_text() for path in job.folder.glob("met-*")}

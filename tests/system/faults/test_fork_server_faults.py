@@ -2,7 +2,8 @@
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -71,7 +72,7 @@ def test_a_launcher_killed_at_any_stage_of_a_forked_rank_is_taken_over(
         kill(ranks[1])
         await_content(stopped)
         kill_launcher(job)
-        assert not any(is_alive(int(pid)) for pid in stopped.read_text().split()), stage
+        await_end(int(pid) for pid in stopped.read_text().split())
         attempt = job.attempts[-1].attempt + 1
     job.environment = {}
     job.start()
@@ -81,6 +82,16 @@ def test_a_launcher_killed_at_any_stage_of_a_forked_rank_is_taken_over(
     assert job.wait() == 0, job.output
     assert len(job.incidents) == len(STAGES)
     assert job.result()["state"] == after(job.result()["step"])
+
+
+def await_end(pids: Iterable[int]) -> None:
+    """Wait for the end of processes that may not carry the job's mark yet."""
+    for pid in pids:
+        eventually(partial(is_gone, pid), f"process {pid} has ended")
+
+
+def is_gone(pid: int) -> bool:
+    return not is_alive(pid)
 
 
 def await_content(path: Path) -> None:

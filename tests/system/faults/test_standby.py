@@ -10,7 +10,7 @@ from recovery.launcher.guardian.packets import STANDBY_ATTEMPT
 from recovery.launcher.processes.process_tree import find_marked, read_state
 from tests.support.eventually import eventually
 from tests.support.torch_here import needs_torch
-from tests.system.faults.harness import EXAMPLES, LOOK_AT_ALL_S, Job, assert_recovered, kill
+from tests.system.faults.harness import LOOK_AT_ALL_S, Job, assert_recovered, kill, paced_training
 
 pytestmark = pytest.mark.process
 Make = Callable[..., Job]
@@ -167,14 +167,14 @@ def test_modules_that_are_none_are_refused(make_pair: Make, modules: str) -> Non
 def test_an_unchanged_pytorch_script_restarts_warm_and_is_still_seen(make_job: Make) -> None:
     needs_torch()
     job = make_job("", world_size=2, flags=["--standby=torch,torch._dynamo"])
-    job.script = EXAMPLES / "unchanged" / "train.py"
+    job.script = paced_training(job)
     job.arguments = [f"--folder={job.checkpoints}", "--epochs=100000", "--steps-per-epoch=10"]
     job.start()
     job.pids_at_step(15)
     standbys = ready_standbys(job, 2)
 
     kill(job.pids_at_step(20)[1])
-    second = job.pids_at_step(40, attempt=2)
+    second = job.pids_at_step(22, attempt=2)
     assert set(second.values()) == set(standbys)
     job.signal(signal.SIGINT)
 

@@ -11,7 +11,7 @@ from recovery.journal.attempt_records import AttemptVerified
 from recovery.local.report.overview import view_ranks
 from tests.support.eventually import eventually
 from tests.support.faults.process import keep_stopped
-from tests.system.faults.harness import EXAMPLES, Job, kill
+from tests.system.faults.harness import Job, kill, paced_training
 
 pytestmark = [pytest.mark.process, pytest.mark.torch]
 Make = Callable[..., Job]
@@ -21,7 +21,7 @@ Make = Callable[..., Job]
 def make_unchanged(make_job: Make) -> Make:
     def make(epochs: int = 30, **fields: object) -> Job:
         job = make_job("", world_size=2, **fields)
-        job.script = EXAMPLES / "unchanged" / "train.py"
+        job.script = paced_training(job)
         job.arguments = [
             f"--folder={job.checkpoints}",
             f"--epochs={epochs}",
@@ -36,12 +36,12 @@ def make_unchanged(make_job: Make) -> Make:
 def test_an_unchanged_script_is_seen_stepping_killed_stopped_and_brought_back_each_time(
     make_unchanged: Make,
 ) -> None:
-    job = make_unchanged(flags=["--hang-stopped=1"], epochs=100)
+    job = make_unchanged(flags=["--hang-stopped=1"], epochs=60)
     job.start()
 
     kill(job.pids_at_step(45)[1])
     kill(job.pids_at_step(50, attempt=2)[0])
-    keep_stopped(job.pids_at_step(55, attempt=3)[0])  # inside an all-reduce of gloo
+    keep_stopped(job.pids_at_step(55, attempt=3)[0])  # its peer waits in an all-reduce of gloo
 
     assert job.wait() == 0, job.output
     assert [one.failure.finding.ranks for one in job.incidents] == [(1,), (0,), (0,)]
