@@ -16,7 +16,8 @@ def train(rank: int | None, port: int, folder: str, let_go: str, path: str | Non
     import torch.distributed as dist
     from descent import Descent
 
-    if rank is None and not dist.is_initialized():
+    is_joined = dist.is_initialized()
+    if rank is None and not is_joined:
         dist.init_process_group("gloo")
     elif rank is not None:
         address = f"tcp://127.0.0.1:{port}"
@@ -42,7 +43,8 @@ def train(rank: int | None, port: int, folder: str, let_go: str, path: str | Non
             Path(folder, "tmp").replace(Path(folder, "step_20.pt"))
         is_over.fill_(Path(let_go).exists())
         dist.all_reduce(is_over, op=dist.ReduceOp.MAX)
-    dist.destroy_process_group()
+    if not is_joined:  # else its end removes a file that debug_launcher removes
+        dist.destroy_process_group()
 
 
 def free_port() -> int:
