@@ -60,6 +60,7 @@ def endless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
         f"--checkpoint-dir={job.checkpoints}",
         f"--result={folder / 'result.json'}",
         "--steps=1000000",
+        "--step-s=0.05",
     ]
     job.start()
     yield job
