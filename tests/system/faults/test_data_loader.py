@@ -9,10 +9,13 @@ from tests.system.faults.harness import Job, children, is_alive, kill, ready_ser
 
 pytestmark = [pytest.mark.process, pytest.mark.torch]
 Make = Callable[..., Job]
-STEPS = 100
+STEPS = 900
 
 
-def test_forked_ranks_start_their_own_loaders_and_a_dead_one_leaves_none(make_job: Make) -> None:
+@pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
+def test_forked_ranks_start_their_own_loaders_and_a_dead_one_leaves_none(
+    make_job: Make, context: str
+) -> None:
     torch = pytest.importorskip("torch")
     from tests.system.faults.jobs.ddp import undisturbed
 
@@ -23,7 +26,7 @@ def test_forked_ranks_start_their_own_loaders_and_a_dead_one_leaves_none(make_jo
         f"--result={result}",
         f"--let-go={job.let_go}",
         f"--steps={STEPS}",
-        "--workers=fork+spawn,fork+forkserver",
+        f"--workers={context}+{context},{context}+{context}",
     ]
     job.start()
     first = job.pids_at_step(3)

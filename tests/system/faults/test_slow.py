@@ -57,12 +57,7 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
     with running_agent("--socket", str(socket), "--interval=1") as (agent, port):
         url = f"http://127.0.0.1:{port}/metrics"
         with slowness.running(
-            folder / "uneven",
-            "uneven.py",
-            6,
-            "--work-s=0.002",
-            agent_socket=str(socket),
-            agent_url=url,
+            folder / "uneven", "uneven.py", 6, agent_socket=str(socket), agent_url=url
         ) as job:
             job.pids_at_step(60)  # a past of a few seconds, with which ranks are compared
             yield Bed(job, agent, port)
