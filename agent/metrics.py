@@ -10,6 +10,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 
+MOUNT_LABELS: Final = ("mount", "type")
+SENSOR_LABELS: Final = ("device", "sensor")
+PORT_LABELS: Final = ("device", "port")
+RANK_LABELS: Final = ("job_id", "rank")
+
 
 class MetricType(Enum):
     COUNTER = "counter"
@@ -41,12 +46,6 @@ def counter(name: str, unit: str, labels: tuple[str, ...], text: str) -> Family:
 def gauge(name: str, unit: str, labels: tuple[str, ...], text: str) -> Family:
     """Return a gauge of the agent: ``rankmend_NAME``."""
     return Family(f"rankmend_{name}", MetricType.GAUGE, unit, labels, text)
-
-
-MOUNT_LABELS: Final = ("mount", "type")
-SENSOR_LABELS: Final = ("device", "sensor")
-PORT_LABELS: Final = ("device", "port")
-RANK_LABELS: Final = ("job_id", "rank")
 
 
 def markdown_table(families: Iterable[Family]) -> str:

@@ -37,6 +37,11 @@ from rankmend.negotiation import (
 from rankmend.progress import RankProgress
 from rankmend.version import RANKMEND_VERSION
 
+Environ = dict[str, Any]
+StartResponse = Callable[[str, list[tuple[str, str]]], Any]
+Application = Callable[[Environ, StartResponse], Iterable[bytes]]
+PromFamily = CounterMetricFamily | GaugeMetricFamily
+
 
 def describe_rank(sample: RankSample, now_s: float) -> dict[str, object]:
     """Return one rank as the page /api/v1/ranks shows it. Ages are as of ``now_s``."""
@@ -76,12 +81,6 @@ def _describe_progress(progress: RankProgress, now_s: float) -> dict[str, object
         "collectives_completed": progress.collectives_completed,
         "snapshot_step": progress.snapshots and progress.snapshots.newest_step,
     }
-
-
-Environ = dict[str, Any]
-StartResponse = Callable[[str, list[tuple[str, str]]], Any]
-Application = Callable[[Environ, StartResponse], Iterable[bytes]]
-PromFamily = CounterMetricFamily | GaugeMetricFamily
 
 
 class FindingsSource(Protocol):

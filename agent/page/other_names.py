@@ -25,6 +25,40 @@ LABELS: Final = (
     "DCGM_FI_DRIVER_VERSION",
 )
 
+_FREE: Final = "DEV_FB_FREE"
+_FREE_HELP: Final = "Memory that is free in MiB."
+
+NOT_SAMPLED: Final = (  # fields of dcgm-exporter's default list that have no sample here
+    "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL",
+    "DCGM_FI_DEV_VGPU_LICENSE_STATUS",
+    "DCGM_FI_PROF_PCIE_TX_BYTES",
+    "DCGM_FI_PROF_PCIE_RX_BYTES",
+)
+
+# Families that node_exporter has by default under its own names: cpu, loadavg, meminfo, vmstat, netdev, infiniband, hwmon,
+# filesystem, diskstats, edac, mdadm, conntrack, pressure, bonding, nfs (node_exporter's README, "Enabled by default").
+_OF_NODE: Final = (
+    "rankmend_host_cpu_seconds",
+    "rankmend_host_load_",
+    "rankmend_host_memory_",
+    "rankmend_host_swap_",
+    "rankmend_host_tasks_",
+    "rankmend_host_descriptors",
+    "rankmend_network_",
+    "rankmend_nic_receive_",
+    "rankmend_nic_transmit_",
+    "rankmend_thermal_",
+    "rankmend_mount_available_",
+    "rankmend_mount_size_",
+    "rankmend_mount_inodes",
+    "rankmend_disk_available_",
+    "rankmend_disk_size_",
+    "rankmend_disk_inodes",
+    "rankmend_edac_",
+    "rankmend_conntrack_",
+    "rankmend_pressure_",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class _Field:
@@ -58,15 +92,6 @@ _FIELDS: Final = (
     _Field("PROF_PIPE_TENSOR_ACTIVE", MetricType.GAUGE, "Share of time in which tensor cores worked.", "pipe_active_ratio", of=(("pipe", "tensor"),)),
     _Field("PROF_DRAM_ACTIVE", MetricType.GAUGE, "Share of the memory bandwidth in use.", "dram_active_ratio"),
 )  # fmt: skip
-_FREE: Final = "DEV_FB_FREE"
-_FREE_HELP: Final = "Memory that is free in MiB."
-
-NOT_SAMPLED: Final = (  # fields of dcgm-exporter's default list that have no sample here
-    "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL",
-    "DCGM_FI_DEV_VGPU_LICENSE_STATUS",
-    "DCGM_FI_PROF_PCIE_TX_BYTES",
-    "DCGM_FI_PROF_PCIE_RX_BYTES",
-)
 
 
 def _family(name: str, type_: MetricType, text: str) -> Family:
@@ -127,31 +152,6 @@ def _long_address(address: str) -> str:
     """Return a PCI address as NVML writes it: eight digits of domain, capitals."""
     domain, _colon, rest = address.partition(":")
     return f"{domain.zfill(8)}:{rest}".upper() if rest else address
-
-
-# Families that node_exporter has by default under its own names: cpu, loadavg, meminfo, vmstat, netdev, infiniband, hwmon,
-# filesystem, diskstats, edac, mdadm, conntrack, pressure, bonding, nfs (node_exporter's README, "Enabled by default").
-_OF_NODE: Final = (
-    "rankmend_host_cpu_seconds",
-    "rankmend_host_load_",
-    "rankmend_host_memory_",
-    "rankmend_host_swap_",
-    "rankmend_host_tasks_",
-    "rankmend_host_descriptors",
-    "rankmend_network_",
-    "rankmend_nic_receive_",
-    "rankmend_nic_transmit_",
-    "rankmend_thermal_",
-    "rankmend_mount_available_",
-    "rankmend_mount_size_",
-    "rankmend_mount_inodes",
-    "rankmend_disk_available_",
-    "rankmend_disk_size_",
-    "rankmend_disk_inodes",
-    "rankmend_edac_",
-    "rankmend_conntrack_",
-    "rankmend_pressure_",
-)
 
 
 def hidden_families(beside: Sequence[Exporter], families: Iterable[str]) -> frozenset[str]:

@@ -18,6 +18,10 @@ from rankmend.hook.writer import read_start_ticks
 
 ANCESTORS_MAX: Final = 16  # between a process on a GPU and its rank
 
+PROCESSES_MAX: Final = 65_536
+STATUS_BYTES_MAX: Final = 8192
+UNKNOWN_PID: Final = -1  # it lives; which of several processes it is can't be told
+
 
 def find_rank(procfs: Path, pid: int, rank_by_pid: Mapping[int, RankSample]) -> RankSample | None:
     """Return the rank that a process is, or descends from."""
@@ -39,11 +43,6 @@ def _parent(procfs: Path, pid: int) -> int:
         return int(text.rpartition(")")[2].split()[1])
     except (OSError, ValueError, IndexError):
         return 0
-
-
-PROCESSES_MAX: Final = 65_536
-STATUS_BYTES_MAX: Final = 8192
-UNKNOWN_PID: Final = -1  # it lives; which of several processes it is can't be told
 
 
 @dataclass(frozen=True, slots=True)

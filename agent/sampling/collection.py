@@ -28,6 +28,17 @@ Revision = NewType("Revision", int)
 
 NEVER: Final = Revision(0)  # before the first answer
 
+STALE_INTERVALS: Final = 5  # missed runs in a row, as many as gpud asks for before a verdict
+STALE_S_MIN: Final = 10.0  # two scrapes at the usual 5 s
+QUICK_S_MAX: Final = 0.05  # for a run that may delay others; nearly all take under 5 ms
+QUICK_INTERVAL_S_MAX: Final = (
+    10.0  # collectors that run less often ask slow sources: BMCs, servers, D-Bus
+)
+ABSENT_S: Final = 5.0  # how often a source that the node lacks is looked for: half of the node's collectors have none
+SERIES_MAX: Final = 10_000  # per collector; a node has about 2,000 in all (limits, section B)
+
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class CollectorAnswer:
@@ -72,18 +83,6 @@ def revise(
 
 def _new_layout(metrics: tuple[Metric, ...], revision: Revision) -> CollectorAnswer:
     return CollectorAnswer(metrics, revision, revision, [revision] * len(metrics))
-
-
-STALE_INTERVALS: Final = 5  # missed runs in a row, as many as gpud asks for before a verdict
-STALE_S_MIN: Final = 10.0  # two scrapes at the usual 5 s
-QUICK_S_MAX: Final = 0.05  # for a run that may delay others; nearly all take under 5 ms
-QUICK_INTERVAL_S_MAX: Final = (
-    10.0  # collectors that run less often ask slow sources: BMCs, servers, D-Bus
-)
-ABSENT_S: Final = 5.0  # how often a source that the node lacks is looked for: half of the node's collectors have none
-SERIES_MAX: Final = 10_000  # per collector; a node has about 2,000 in all (limits, section B)
-
-log = logging.getLogger(__name__)
 
 
 class Collector(Protocol):

@@ -35,6 +35,12 @@ STUCK_S: Final = 0.5  # after this long in a quick run, the others get another t
 
 Run = Callable[[], None]
 
+INTERVAL_S_MIN: Final = 0.1  # ten runs a second cost about 2 % of a core (bench/agent_cost.py)
+INTERVAL_S_MAX: Final = 3600.0
+LATE_INTERVALS: Final = 2 * STALE_INTERVALS
+LATE_S_MIN: Final = 10.0  # a stall of a busy machine is shorter
+HURRY_S_MIN: Final = 0.2  # between a run and one out of turn: at most 5 extra runs a second
+
 
 class Workers:
     def __init__(self) -> None:
@@ -91,12 +97,6 @@ class Workers:
                 self._busy_since_s = perf_counter()
             run()
 
-
-INTERVAL_S_MIN: Final = 0.1  # ten runs a second cost about 2 % of a core (bench/agent_cost.py)
-INTERVAL_S_MAX: Final = 3600.0
-LATE_INTERVALS: Final = 2 * STALE_INTERVALS
-LATE_S_MIN: Final = 10.0  # a stall of a busy machine is shorter
-HURRY_S_MIN: Final = 0.2  # between a run and one out of turn: at most 5 extra runs a second
 
 FAMILIES: Final[tuple[Family, ...]] = (
     gauge(
