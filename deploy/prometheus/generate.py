@@ -41,6 +41,14 @@ STEPS = {
     Action.CONTACT_SUPPORT: "Drain the node, collect the evidence (`/api/v1/findings`, `nvidia-bug-report.sh`, the kernel log), and open a case with the vendor.",
 }
 
+# Which ranks the finding affects, for the person who is woken. At most eight; %q keeps a name from ending the string.
+_RANKS: Final = (
+    "{{ with printf"
+    ' "topk(8, max by (job_id, rank) (rankmend_finding_rank_info{node=%q,check=%q,uuid=%q,device=%q}))"'
+    ' $labels.node $labels.check $labels.uuid $labels.device | query | sortByLabel "rank" }}'
+    "; affects{{ range . }} rank {{ .Labels.rank }}{{ end }} of job {{ (first .).Labels.job_id }}{{ end }}"
+)
+
 
 @dataclass(frozen=True)
 class FindingRule:
@@ -180,15 +188,6 @@ def finding_rules() -> Iterator[FindingRule]:
 
 def quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
-
-
-# Which ranks the finding affects, for the person who is woken. At most eight; %q keeps a name from ending the string.
-_RANKS: Final = (
-    "{{ with printf"
-    ' "topk(8, max by (job_id, rank) (rankmend_finding_rank_info{node=%q,check=%q,uuid=%q,device=%q}))"'
-    ' $labels.node $labels.check $labels.uuid $labels.device | query | sortByLabel "rank" }}'
-    "; affects{{ range . }} rank {{ .Labels.rank }}{{ end }} of job {{ (first .).Labels.job_id }}{{ end }}"
-)
 
 
 def _finding_annotations(runbooks: str) -> dict[str, str]:

@@ -14,6 +14,17 @@ BUSY_RATIO: Final = 0.5  # GPU utilization; idle GPUs are cooler and slower on p
 TRAFFIC_MIN_BYTES_PER_S: Final = 1e6
 MAD_TO_SIGMA: Final = 1.4826  # of a normal distribution
 
+_UP: Final = 'max by (cluster, node) (up{job="rankmend-agent"})'
+_CRITICAL: Final = (
+    'max by (cluster, node) (rankmend_finding_active{severity="critical"} == 1)'  # nodes
+)
+_NO_NODE: Final = "0 * cluster:rankmend_nodes:count"
+
+_MTTR: Final = "rankmend_controller_recovery_seconds"
+_PHASE: Final = "rankmend_controller_recovery_phase_seconds"
+
+_GPU_TIME: Final = "rankmend_controller_gpu_seconds_total"
+
 
 @dataclass(frozen=True)
 class RecordingRule:
@@ -36,12 +47,6 @@ class _GpuQuantity:
     floor: str  # least spread that counts: what equal GPUs differ by
     what: str
 
-
-_UP: Final = 'max by (cluster, node) (up{job="rankmend-agent"})'
-_CRITICAL: Final = (
-    'max by (cluster, node) (rankmend_finding_active{severity="critical"} == 1)'  # nodes
-)
-_NO_NODE: Final = "0 * cluster:rankmend_nodes:count"
 
 FLEET: Final = (
     RecordingRule(
@@ -105,9 +110,6 @@ def _quantile(metric: str, quantile: str) -> str:
     )
 
 
-_MTTR: Final = "rankmend_controller_recovery_seconds"
-_PHASE: Final = "rankmend_controller_recovery_phase_seconds"
-
 RECOVERY: Final = (
     RecordingRule(
         f"cluster:{_MTTR}:mean1d",
@@ -151,8 +153,6 @@ def _goodput(window: str) -> str:
 
     return f"""{rate('{part="productive"}')} / ({rate("")} > 0)"""
 
-
-_GPU_TIME: Final = "rankmend_controller_gpu_seconds_total"
 
 GOODPUT: Final = (
     RecordingRule(
