@@ -10,6 +10,17 @@ from typing import Final
 CODE_MAX: Final = 99_999  # SXIDs have five digits, XIDs three
 NAME_CHARS_MAX: Final = 64
 
+PCI: Final = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?"
+_PCI_PARTS: Final = re.compile(
+    r"(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{1,2}):([0-9a-fA-F]{2})(?:\.([0-7]))?"
+)
+
+# A prefix of some messages on some kernels; rules give only the part after it.
+_PREFIX: Final = (
+    r"(?:\{\d{1,9}\}|(?:mce|rcu|thermal|watchdog|NMI watchdog|blk_update_request|print_req_error"
+    r"|end_request|WARNING|sd [\d:]{1,32}): )?"
+)
+
 
 class EventKind(Enum):
     """What happened. The values are the codes of table `log` in data/kernel_log.csv."""
@@ -127,12 +138,6 @@ class KernelEvent:
         return self.stamp or ("" if self.at_s is None else f"{self.at_s:.6f}")
 
 
-PCI: Final = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?"
-_PCI_PARTS: Final = re.compile(
-    r"(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{1,2}):([0-9a-fA-F]{2})(?:\.([0-7]))?"
-)
-
-
 def pci_bus_id(text: str) -> str:
     """Return a PCI address as sysfs writes it: ``0000:3b:00.0``.
 
@@ -177,13 +182,6 @@ class Rule:
 def _compile(pattern: str) -> re.Pattern[str]:
     """Compile a pattern when a text first needs it: all of them would take 150 ms at the start."""
     return re.compile(pattern)
-
-
-# A prefix of some messages on some kernels; rules give only the part after it.
-_PREFIX: Final = (
-    r"(?:\{\d{1,9}\}|(?:mce|rcu|thermal|watchdog|NMI watchdog|blk_update_request|print_req_error"
-    r"|end_request|WARNING|sd [\d:]{1,32}): )?"
-)
 
 
 def rule(

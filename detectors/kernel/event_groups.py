@@ -22,6 +22,9 @@ _WEIGHT_MAX: Final = 1_000_000  # errors that one EDAC message may count
 
 Key = tuple[EventKind, int | None, str, str]
 
+_MARK: Final = "NVRM: Xid ("
+_YEAR_S: Final = 366 * 86_400.0  # log.py counts in 2000, a leap year, where a log has no year
+
 
 @dataclass(frozen=True, slots=True)
 class EventGroup:
@@ -70,10 +73,6 @@ class _Tally:
             return
         self.bursts.append((event.at_s, event.at_s))
         del self.bursts[:-BURSTS_MAX]
-
-
-_MARK: Final = "NVRM: Xid ("
-_YEAR_S: Final = 366 * 86_400.0  # log.py counts in 2000, a leap year, where a log has no year
 
 
 class KernelLogState:

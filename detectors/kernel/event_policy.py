@@ -27,6 +27,16 @@ ROWS_MAX: Final = 5_000
 ANY: Final = "*"  # the row for every code without its own
 _ASKS_DRIVER: Final = "XID_154_EVAL"  # NVIDIA's name for that resolution, in a row's source
 
+_Member = TypeVar("_Member", bound=Enum)
+
+_CODE: Final = re.compile(r"[0-9]{1,5}")
+
+_NVLINK5_CODE: Final = re.compile(
+    r"(14[4-9]|150) ([A-Z][A-Z0-9_]{1,40}(?:/[A-Z][A-Z0-9_]{1,40}){0,3}) "
+    r"([0-9]|[1-5][0-9]|6[0-3]) (\*|0x[0-9a-f]{1,8})( promoted)?"
+)
+_HARDWARE: Final = {"yes": True, "no": False}
+
 
 class EventTable(Enum):
     XID = "xid"
@@ -114,16 +124,9 @@ def policy_named(rows: PolicyTable, event: str) -> EventPolicy | None:
         return None
 
 
-_Member = TypeVar("_Member", bound=Enum)
 _TABLES: Final = {EventKind.XID: EventTable.XID, EventKind.SXID: EventTable.SXID}
 _CODED: Final = (EventTable.XID, EventTable.SXID, EventTable.VERDICT)
-_CODE: Final = re.compile(r"[0-9]{1,5}")
 _LOWEST_CODE: Final = {EventTable.VERDICT: 0}
-_NVLINK5_CODE: Final = re.compile(
-    r"(14[4-9]|150) ([A-Z][A-Z0-9_]{1,40}(?:/[A-Z][A-Z0-9_]{1,40}){0,3}) "
-    r"([0-9]|[1-5][0-9]|6[0-3]) (\*|0x[0-9a-f]{1,8})( promoted)?"
-)
-_HARDWARE: Final = {"yes": True, "no": False}
 _KINDS: Final = frozenset(
     {kind.value for kind in EventKind if kind not in _TABLES} | {many.value for many in ManyEvents}
 )

@@ -14,6 +14,8 @@ from detectors.kernel.event_policy import EventPolicy, EventTable, PolicyTable, 
 from detectors.kernel.nvlink import XIDS as NVLINK5_XIDS
 from detectors.kernel.nvlink import nvlink5_codes
 
+SEVERITY_ORDER: Final = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
+
 
 @dataclass(frozen=True, slots=True)
 class KernelFinding:
@@ -77,9 +79,6 @@ class LogCase:
     @property
     def code(self) -> int | None:
         return self.finding.code if self.finding.kind is EventKind.XID else None
-
-
-SEVERITY_ORDER: Final = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
 
 
 def cases_of(groups: Iterable[EventGroup], policy: PolicyTable) -> list[LogCase]:

@@ -18,6 +18,13 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Final
 
+ECC_MAX: Final = 2  # times on one link, before it is hardware
+
+XIDS: Final = range(144, 151)
+ANY_STATUS: Final = "*"
+_REASON_SHIFT: Final = 20
+_REASON_BITS: Final = 0x3F
+
 
 class NvlinkError(Enum):
     """The class of an error, the mildest first; the worst of its bits decides."""
@@ -42,7 +49,6 @@ IN_WORDS: Final = {
     NvlinkError.CONNECTION: "check the link's connections and seat it anew; then run diagnostics",
     NvlinkError.OTHER: "bits that NVIDIA's workflow does not explain",
 }
-ECC_MAX: Final = 2  # times on one link, before it is hardware
 
 
 def _bits(*numbers: int) -> int:
@@ -80,10 +86,6 @@ def read_nvlink_error(registers: Sequence[int]) -> NvlinkError:
     return max(found, key=_RANK.__getitem__, default=NvlinkError.OTHER)
 
 
-XIDS: Final = range(144, 151)
-ANY_STATUS: Final = "*"
-_REASON_SHIFT: Final = 20
-_REASON_BITS: Final = 0x3F
 _V1_RXPIPE, _V1_MASK, _V1_RAISED = 0x0C2, 0x3FF, 1 << 10  # drivers before R575
 _V2_RXPIPE, _V2_MASK, _V2_RAISED = 0x06, 0x7F, 1 << 7  # since R575
 

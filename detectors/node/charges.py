@@ -22,6 +22,25 @@ from detectors.finding import HOST_ENDED, Blame, Finding, Kind, SymptomKind
 DAY_S: Final = 86_400.0
 TEXT_CHARS_MAX: Final = 1_000  # of a summary that is kept
 
+_NSDI: Final = "Acme (NSDI'24), table 3: code and data, seldom a machine"
+
+# Errors that say nothing without what they say: an exit code, a wrong call. Two scripts that have one on a node are chance.
+_NO_CLASS: Final = frozenset(
+    {SymptomKind.EXIT, SymptomKind.PROGRAM, SymptomKind.LAUNCH, SymptomKind.UNKNOWN}
+)
+
+# Libraries that come with a device's driver. NCCL, cuDNN and cuBLAS are programs: a crash in them can be anybody's.
+_DEVICE_LIBRARY: Final = re.compile(
+    r"^(?:libcuda|libcudadebugger|libnvidia-[\w-]+|libnvcuvid|libnvoptix|libnvidia_nscq|libnvfm|libamdhip64|libhsa-runtime64|libhsakmt"
+    r"|libdrm_amdgpu|libamdocl64|librocm_smi64|libamd_smi|libze_intel_gpu|libze_loader|libigdrcl|libSynapse|libhl-thunk|libascend_hal|libascendcl"
+    r"|libnrt|libtpu|libmlx[45](?:-rdmav\d+)?|libibverbs|libbnxt_re(?:-rdmav\d+)?|libefa(?:-rdmav\d+)?|libirdma(?:-rdmav\d+)?|libhfi1verbs(?:-rdmav\d+)?)"
+    r"\.so(?:[.\d]*)$"
+)
+_IN_LIBRARY: Final = re.compile(
+    r"(?:segfault at|general protection fault|trap [\w ]{1,32}|unhandled|fatal signal|bus error)"
+    r"[^\n]{0,300}? in ([^\s\[\],]{1,128})\["
+)
+
 
 class ChargeKind(Enum):
     """What an incident shows of a node."""
@@ -77,7 +96,6 @@ class ChargeRow:
 
 
 _ONE, _NOTHING, _COMPARED = Weight.ONE, Weight.NOTHING, Weight.COMPARED
-_NSDI: Final = "Acme (NSDI'24), table 3: code and data, seldom a machine"
 
 CHARGES: Final[Mapping[ChargeKind, ChargeRow]] = {
     ChargeKind.UNKNOWN: ChargeRow(_ONE, "an older controller blamed it", "records before 1.16"),
@@ -176,10 +194,6 @@ _BY_SYMPTOM: Final[Mapping[SymptomKind, ChargeKind]] = {
     SymptomKind.GROWTH: ChargeKind.PERSON,
     SymptomKind.DRY_RUN: ChargeKind.PERSON,
 }  # fmt: skip
-# Errors that say nothing without what they say: an exit code, a wrong call. Two scripts that have one on a node are chance.
-_NO_CLASS: Final = frozenset(
-    {SymptomKind.EXIT, SymptomKind.PROGRAM, SymptomKind.LAUNCH, SymptomKind.UNKNOWN}
-)
 _WITH_EVIDENCE: Final = frozenset(
     {
         *(ChargeKind.KILLED, ChargeKind.CRASHED, ChargeKind.GPU_PROGRAM, ChargeKind.HANG_SEEN),
@@ -238,19 +252,6 @@ def _kind_of(finding: Finding) -> ChargeKind:
         Kind.NUMBERS_WRONG: ChargeKind.NUMBERS,
     }
     return by_kind.get(finding.kind, ChargeKind.PROGRAM)
-
-
-# Libraries that come with a device's driver. NCCL, cuDNN and cuBLAS are programs: a crash in them can be anybody's.
-_DEVICE_LIBRARY: Final = re.compile(
-    r"^(?:libcuda|libcudadebugger|libnvidia-[\w-]+|libnvcuvid|libnvoptix|libnvidia_nscq|libnvfm|libamdhip64|libhsa-runtime64|libhsakmt"
-    r"|libdrm_amdgpu|libamdocl64|librocm_smi64|libamd_smi|libze_intel_gpu|libze_loader|libigdrcl|libSynapse|libhl-thunk|libascend_hal|libascendcl"
-    r"|libnrt|libtpu|libmlx[45](?:-rdmav\d+)?|libibverbs|libbnxt_re(?:-rdmav\d+)?|libefa(?:-rdmav\d+)?|libirdma(?:-rdmav\d+)?|libhfi1verbs(?:-rdmav\d+)?)"
-    r"\.so(?:[.\d]*)$"
-)
-_IN_LIBRARY: Final = re.compile(
-    r"(?:segfault at|general protection fault|trap [\w ]{1,32}|unhandled|fatal signal|bus error)"
-    r"[^\n]{0,300}? in ([^\s\[\],]{1,128})\["
-)
 
 
 def is_of_device(library: str) -> bool:

@@ -15,6 +15,17 @@ MEANT_MAX: Final = (
     4096  # per check; a node of 16 GPUs with 18 links each has 1,700 series of one metric
 )
 
+_OPERATORS: Final[dict[str, Callable[[float, float], bool]]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+
+SCAN_LOOKS: Final = 2  # of a scan, a second apart
+
 
 class Component(Enum):
     """What kind of thing a finding is about; says which ranks it hits."""
@@ -54,16 +65,6 @@ class Comparison(Enum):
     def holds(self) -> Callable[[float, float], bool]:
         """The comparison of a value with a limit."""
         return _OPERATORS[self._value_]
-
-
-_OPERATORS: Final[dict[str, Callable[[float, float], bool]]] = {
-    ">": operator.gt,
-    ">=": operator.ge,
-    "<": operator.lt,
-    "<=": operator.le,
-    "==": operator.eq,
-    "!=": operator.ne,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +152,6 @@ class Check:
     def needs_time(self) -> bool:
         """Return whether one look isn't enough, as with a counter's growth from an unknown start."""
         return self.condition.measure is not Measure.VALUE and not self.counts_from_zero
-
-
-SCAN_LOOKS: Final = 2  # of a scan, a second apart
 
 
 def for_one_scan(checks: Iterable[Check], looks: int = SCAN_LOOKS) -> tuple[Check, ...]:

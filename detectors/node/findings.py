@@ -39,6 +39,10 @@ from detectors.persistence import (
 HELD_MAX: Final = 2_000  # subjects; a node of 8 GPUs and 10 NICs has about 2,000 series in all
 ABSENT_S: Final = 600.0  # as long as gpud keeps a port's state (sticky window, 10 min)
 
+_MENDED_BY_BOOT: Final = frozenset({Action.RESTART_APP, Action.RESET_GPU, Action.REBOOT})
+
+_SEVERITIES: Final = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
+
 
 def judge(
     state: NodeState,
@@ -141,9 +145,6 @@ def _finding(
     )
 
 
-_MENDED_BY_BOOT: Final = frozenset({Action.RESTART_APP, Action.RESET_GPU, Action.REBOOT})
-
-
 def _action(
     subject: HeldFinding, verdict: CheckLook | None, checks: AbstractSet[str]
 ) -> tuple[Action, str]:
@@ -158,9 +159,6 @@ def _action(
     if seen.reboots_max is not None and boots > seen.reboots_max and action in _MENDED_BY_BOOT:
         return Action.CONTACT_SUPPORT, f"came back after {boots - 1} reboots"
     return action, reason
-
-
-_SEVERITIES: Final = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
 
 
 def _order(finding: NodeFinding) -> tuple[int, str]:

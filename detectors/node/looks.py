@@ -21,6 +21,8 @@ from detectors.node.node_state import (
 GROWTHS_MAX: Final = 20_000
 EVIDENCE_MAX: Final = 8
 
+_Read = tuple[tuple[str, int] | None, ...]  # per metric that a check reads: collector, revision
+
 
 class _Join:
     """Finds the series of another metric that belongs to the same device."""
@@ -63,9 +65,6 @@ class _Judged(NamedTuple):  # thousands a second: four times cheaper to make tha
     value: float
     limit: float
     labels: Labels
-
-
-_Read = tuple[tuple[str, int] | None, ...]  # per metric that a check reads: collector, revision
 
 
 @dataclass(slots=True)

@@ -11,6 +11,8 @@ RANK_INFO: Final = "rankmend_rank_info"
 RANK_GPU_INFO: Final = "rankmend_rank_gpu_info"
 AFFINITY_INFO: Final = "rankmend_topology_affinity_info"
 
+_CLOSENESS: Final = ("PIX", "PXB", "PHB", "NODE")  # nearest first; SYS counts as far
+
 
 class RankPlaces:
     """Which ranks use which device of this node."""
@@ -45,9 +47,6 @@ class RankPlaces:
             hit = {rank for address in near for rank in self._by_address.get(address, ())}
             return tuple(sorted(hit, key=_rank_order))
         return self._all
-
-
-_CLOSENESS: Final = ("PIX", "PXB", "PHB", "NODE")  # nearest first; SYS counts as far
 
 
 def _gpus_near(snapshot: Snapshot) -> dict[str, list[str]]:

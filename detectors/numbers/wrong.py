@@ -25,6 +25,21 @@ from typing import Final
 
 from detectors.replicas.divergence import Divergence, differences
 
+PAST_MIN: Final = 20
+PAST_MAX: Final = 256
+FACTOR: Final = 5.0
+HELD: Final = 3
+SIGMAS: Final = 10.0
+# Of logarithms, whose distribution is closer to the normal one. With so few values that the deviation comes out half as
+# large as it is, a value of 3 sigmas counts: three in a row are 1 in 400 million.
+LOG_SIGMAS: Final = 6.0
+_SIGMA_OF_MAD: Final = 1.4826  # of a normal distribution
+
+EQUAL_MIN: Final = 20
+"""Our choice: steps with equal numbers, other ones each time. As long as the past that a spike needs."""
+
+_Groups = frozenset[frozenset[int]]
+
 
 class ToldNumber(Enum):
     """A number that a script tells of each step."""
@@ -43,17 +58,6 @@ class Trouble(Enum):
     NOT_FINITE = "not_finite"  # NaN or infinite
     SPIKE = "spike"  # far above the job's own past
     APART = "apart"  # equal on all ranks of a group before, and no more
-
-
-PAST_MIN: Final = 20
-PAST_MAX: Final = 256
-FACTOR: Final = 5.0
-HELD: Final = 3
-SIGMAS: Final = 10.0
-# Of logarithms, whose distribution is closer to the normal one. With so few values that the deviation comes out half as
-# large as it is, a value of 3 sigmas counts: three in a row are 1 in 400 million.
-LOG_SIGMAS: Final = 6.0
-_SIGMA_OF_MAD: Final = 1.4826  # of a normal distribution
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +139,7 @@ def _limit_of(ordered: list[float]) -> tuple[float, float]:
     return usual, limit
 
 
-EQUAL_MIN: Final = 20
-"""Our choice: steps with equal numbers, other ones each time. As long as the past that a spike needs."""
 """Our choice: steps in a row. What has come apart stays so; a number that one rank has rounded otherwise does not."""
-
-_Groups = frozenset[frozenset[int]]
 
 
 class ApartWatch:

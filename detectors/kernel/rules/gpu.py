@@ -28,6 +28,21 @@ _VERDICT: Final = re.compile(
     re.IGNORECASE,
 )
 
+_SXID_MORE: Final = re.compile(r"(?:Severity \d|Engine instance|Data \{)")
+_SXID_DETAIL: Final = re.compile(
+    r"(Non-fatal|Nonfatal|Fatal)?,? ?(?:Link (\d{1,3}))?", re.IGNORECASE
+)
+
+# as dev_err writes it ("amdgpu: " twice), drm_err, and DRM_ERROR, which names no device
+_AMD: Final = (
+    r"(?:amdgpu (?P<pci>"
+    + PCI
+    + r"): |amdgpu: |(?=\[drm:\w{1,64}(?:\.\w{1,16}){0,3} \[amdgpu\]\]))"
+    r"(?:amdgpu: |\[drm\] |\[drm:\w{1,64}(?:\.\w{1,16}){0,3}(?: \[amdgpu\])?\] )?(?:\*ERROR\* )?"
+)
+_RAS: Final = r"(?:\{\d{1,20}\} ?)?(?:socket: \d{1,4},? )?(?:die: \d{1,4},? )?"
+_HABANA: Final = r"(?:habanalabs|accel) (?P<device>hl\d{1,4}|accel\d{1,4}|" + PCI + r"): "
+
 
 def _refine_xid(event: KernelEvent, match: re.Match[str]) -> KernelEvent:
     """Return an XID's event with what its details say: process, link, sub-code, verdict."""
@@ -56,12 +71,6 @@ def _refine_xid(event: KernelEvent, match: re.Match[str]) -> KernelEvent:
     return event
 
 
-_SXID_MORE: Final = re.compile(r"(?:Severity \d|Engine instance|Data \{)")
-_SXID_DETAIL: Final = re.compile(
-    r"(Non-fatal|Nonfatal|Fatal)?,? ?(?:Link (\d{1,3}))?", re.IGNORECASE
-)
-
-
 def _refine_sxid(event: KernelEvent, match: re.Match[str]) -> KernelEvent | None:
     """Return an SXID's event, or None for the lines that follow it with the same code."""
     detail = match["detail"] or ""
@@ -74,16 +83,6 @@ def _refine_sxid(event: KernelEvent, match: re.Match[str]) -> KernelEvent | None
     link = f"link {found[2]}" if found[2] else ""
     return replace(event, sub_code=f"{how} {link}".strip())
 
-
-# as dev_err writes it ("amdgpu: " twice), drm_err, and DRM_ERROR, which names no device
-_AMD: Final = (
-    r"(?:amdgpu (?P<pci>"
-    + PCI
-    + r"): |amdgpu: |(?=\[drm:\w{1,64}(?:\.\w{1,16}){0,3} \[amdgpu\]\]))"
-    r"(?:amdgpu: |\[drm\] |\[drm:\w{1,64}(?:\.\w{1,16}){0,3}(?: \[amdgpu\])?\] )?(?:\*ERROR\* )?"
-)
-_RAS: Final = r"(?:\{\d{1,20}\} ?)?(?:socket: \d{1,4},? )?(?:die: \d{1,4},? )?"
-_HABANA: Final = r"(?:habanalabs|accel) (?P<device>hl\d{1,4}|accel\d{1,4}|" + PCI + r"): "
 
 GPU_RULES: Final[tuple[Rule, ...]] = (
     # --- NVIDIA driver

@@ -38,14 +38,6 @@ RULES: Final = (*GPU_RULES, *HOST_RULES, *NIC_RULES, *STORAGE_RULES)
 
 Literals = tuple[tuple[str, tuple[Rule, ...]], ...]
 
-
-def _by_literal(rules: tuple[Rule, ...]) -> Literals:
-    literals = dict.fromkeys(rule.literal for rule in rules)
-    return tuple((text, tuple(rule for rule in rules if rule.literal == text)) for text in literals)
-
-
-_BY_LITERAL: Final = _by_literal(RULES)
-_FABRIC_BY_LITERAL: Final = _by_literal(FABRIC_RULES)
 # what `Matcher` looks for besides rules, in lines that say what the next ones mean
 _CONTEXTS: Final = (
     *("oom-kill:constraint=", "killed as a result of limit of", "Kill process "),
@@ -57,10 +49,7 @@ _CONTEXTS: Final = (
     ),
     *("[Hardware Error]", "The NVIDIA GPU ", "installed in this system", "NVRM: Xid ("),
 )
-# A line without any of these changes nothing: it is only counted.
-LITERALS: Final = tuple(
-    dict.fromkeys((*_CONTEXTS, *(text for rule in (*RULES, *FABRIC_RULES) for text in rule.sought)))
-)
+
 _OOM_CONTEXT: Final = re.compile(
     r"oom-kill:constraint=(\w{1,40}),.{0,1500}?task_memcg=([^,]{0,512}),"
     r"task=.{0,64}?,pid=(\d{1,10}),"
@@ -77,6 +66,19 @@ _GPU_HEAD: Final = re.compile(
 )
 _GPU_OTHER_END: Final = re.compile(r"NVRM: installed in this system (?:is not|requires)")
 _DICTIONARY_PCI: Final = re.compile(r"\+pci:(" + PCI + ")")
+
+
+def _by_literal(rules: tuple[Rule, ...]) -> Literals:
+    literals = dict.fromkeys(rule.literal for rule in rules)
+    return tuple((text, tuple(rule for rule in rules if rule.literal == text)) for text in literals)
+
+
+_BY_LITERAL: Final = _by_literal(RULES)
+_FABRIC_BY_LITERAL: Final = _by_literal(FABRIC_RULES)
+# A line without any of these changes nothing: it is only counted.
+LITERALS: Final = tuple(
+    dict.fromkeys((*_CONTEXTS, *(text for rule in (*RULES, *FABRIC_RULES) for text in rule.sought)))
+)
 
 
 def _search(record: Record) -> tuple[Rule, KernelEvent] | None:
