@@ -51,6 +51,10 @@ log = logging.getLogger(__name__)
 
 Key = tuple[tuple[str, str], ...]
 
+Post = Callable[[str, bytes], float | None]  # the receiver's clock, if it says; raises AlertError
+Ask = Callable[[str, bytes], bytes]  # (URL, body) -> the answer's body; raises AlertError
+Get = Callable[[str, int], bytes]  # (URL, most bytes) -> body; raises AlertError
+
 
 class AlertError(RankmendError):
     """A target did not take the alerts."""
@@ -77,11 +81,6 @@ class Counts:
     dropped: int
     ended_waiting: int  # ended alerts whose end the target has not accepted yet
     is_taken: bool  # the newest message was
-
-
-Post = Callable[[str, bytes], float | None]  # the receiver's clock, if it says; raises AlertError
-Ask = Callable[[str, bytes], bytes]  # (URL, body) -> the answer's body; raises AlertError
-Get = Callable[[str, int], bytes]  # (URL, most bytes) -> body; raises AlertError
 
 
 def encode(alert: Alert, ends_unix_s: float) -> dict[str, object]:

@@ -14,6 +14,15 @@ from rankmend.rank_values import Unsaved
 _NEWS_S: Final = 1.0
 _VALUE_MAX: Final = 1e18  # bytes a second, and far more than any duration
 
+_TIMES: Final = {  # and what they travel as
+    "at_s": "age_s",
+    "snapshot_at_s": "snapshot_age_s",
+    "unsaved_at_s": "unsaved_age_s",
+}
+_CAUSE: Final = "unsaved"
+
+_CAUSES: Final = {one.value: one for one in Unsaved}
+
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFigures:
@@ -47,16 +56,9 @@ class CheckpointFigures:
         return any(_differ(getattr(self, name), getattr(known, name)) for name in _TIMES)
 
 
-_TIMES: Final = {  # and what they travel as
-    "at_s": "age_s",
-    "snapshot_at_s": "snapshot_age_s",
-    "unsaved_at_s": "unsaved_age_s",
-}
-_CAUSE: Final = "unsaved"
 _NAMES: Final = tuple(
     one.name for one in fields(CheckpointFigures) if one.name not in {*_TIMES, _CAUSE}
 )
-_CAUSES: Final = {one.value: one for one in Unsaved}
 
 _OF_SNAPSHOTS: Final = ("snapshot_age_s", *(one for one in _NAMES if one.startswith("snapshot_")))
 _NEEDED: Final = frozenset({"age_s", "unsaved_age_s", *_OF_SNAPSHOTS})  # one of them

@@ -42,6 +42,9 @@ _PIECE_BYTES: Final = 4096  # PIPE_BUF: a reader of one page counts as one that 
 _ERROR_CHARS_MAX: Final = 200
 _RETRY_S: Final = 1.0  # a descriptor that another program has made non-blocking
 
+_OUT: Final = 1
+_ERR: Final = 2
+
 
 class OutletTarget(Protocol):
     """Where the bytes go. Used by the outlet's thread alone."""
@@ -265,10 +268,6 @@ def _describe_loss(target: OutletTarget, lines: int, error: OSError | None) -> b
 def _as_os_error(error: Exception) -> OSError:
     """Return a target's own failure as an OSError, the form that every target can describe."""
     return OSError(errno.EIO, f"{type(error).__name__}: {error}"[:_ERROR_CHARS_MAX])
-
-
-_OUT: Final = 1
-_ERR: Final = 2
 
 
 class Console:

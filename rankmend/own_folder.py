@@ -24,6 +24,8 @@ from rankmend.errors import LaunchError
 
 ROOT_UID: Final = 0
 
+log = logging.getLogger(__name__)
+
 
 def refuse_foreign_link(path: Path, error: Callable[[str], Exception]) -> None:
     """Raise where ``path`` is a symbolic link that another user has made."""
@@ -76,9 +78,6 @@ def open_to_append(path: Path, mode: int = 0o644) -> int:
         os.close(descriptor)
         raise PermissionError(errno.EPERM, "it is not a regular file", str(path))
     return descriptor
-
-
-log = logging.getLogger(__name__)
 
 
 def own_folder(root: Path) -> Path:

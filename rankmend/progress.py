@@ -33,6 +33,8 @@ _TRY_AGAIN_S = 0.001
 # reader that was itself stopped for longer gets one such error, and none from its next read.
 _FUTURE_S_MAX = 1.0
 
+_SCRIPT_ENDS = tuple(ScriptEnd)
+
 
 class Section(Enum):
     IDLE = 0
@@ -44,9 +46,6 @@ class Section(Enum):
 
 # By code. Waiting for others belongs to communication, whoever looks from outside.
 _SECTIONS = (*Section, Section.COMMUNICATION)
-
-
-_SCRIPT_ENDS = tuple(ScriptEnd)
 
 
 @dataclass(frozen=True, slots=True)

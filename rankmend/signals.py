@@ -22,6 +22,10 @@ from typing import Final
 
 _CHUNK_BYTES: Final = 4096
 
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_END: Final = b"\0"  # no signal has this number
+_WAKE_S: Final = 0.05  # how long the main thread gets to see a signal by itself
+
 
 class SignalInbox:
     """Catches signals from `catch` on. Only the main thread may use it, and only one at a time."""
@@ -78,11 +82,6 @@ class SignalInbox:
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
         self._come.add(signal.Signals(number))
-
-
-SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-_END: Final = b"\0"  # no signal has this number
-_WAKE_S: Final = 0.05  # how long the main thread gets to see a signal by itself
 
 
 @dataclass(slots=True)

@@ -12,6 +12,8 @@ from rankmend.cli.units import DURATION, DurationBetween
 if TYPE_CHECKING:
     from rankmend.signals import SignalInbox
 
+_INHERITED: Final = frozenset({"socket", "config_path"})  # by the commands to a running agent
+
 
 @click.group(
     invoke_without_command=True,
@@ -62,9 +64,6 @@ def agent(
         if not once:  # before the slow imports: an uncaught SIGHUP ends the process
             inbox.catch({signal.SIGHUP})
         _run(config_path, once, flags, inbox)
-
-
-_INHERITED: Final = frozenset({"socket", "config_path"})  # by the commands to a running agent
 
 
 def _refuse_lost_options(context: click.Context) -> None:

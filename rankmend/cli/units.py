@@ -5,6 +5,9 @@ from typing import Any, Final
 
 import click
 
+_SECONDS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_BYTES: Final = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+
 
 class _WithUnit(click.ParamType):  # type: ignore[type-arg]  # generic only from click 8.3
     """A number, or a number with a unit as its last letter. The value is in the base unit."""
@@ -54,8 +57,6 @@ class DurationBetween(click.ParamType):  # type: ignore[type-arg]  # generic onl
         return found_s
 
 
-_SECONDS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_BYTES: Final = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 DURATION: Final = _WithUnit("duration", _SECONDS, 1e9, "90, 90s, 30m or 12h", takes_zero=False)
 WAIT: Final = _WithUnit("duration", _SECONDS, 1e9, "15, 15s, 1m or 0", takes_zero=True)
 RATE: Final = _WithUnit("rate", _BYTES, 1e15, "200M, 1.5G or 0", takes_zero=True)

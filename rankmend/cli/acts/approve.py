@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 _PLAN_FIELDS = ("step", "without", "try_number")
 
+_JUDGEMENTS = {"allowed": "allowed", "wait": "waits", "refused": "refused"}
+
 
 @click.command(
     epilog="""\b
@@ -179,9 +181,6 @@ def describe(plan: "wire.PlanView") -> str:
     lines.append(f"  because: {plan.reason}")
     lines.append(f"  {_JUDGEMENTS.get(plan.judgement, plan.judgement)}: {plan.judgement_reason}")
     return "\n".join(printable(line) for line in lines)
-
-
-_JUDGEMENTS = {"allowed": "allowed", "wait": "waits", "refused": "refused"}
 
 
 def _waiting(client: JobClient, incident: str) -> "wire.PlanView":

@@ -35,6 +35,9 @@ _OTHERS: dict[str, tuple[str, str]] = {
     "table": ("rankmend.cli.checks.check_table", "table"),
 }
 
+_KINDS = {"kernel": "", "fabric_manager": "the fabric manager's log, "}
+_STYLES = {"critical": "bold red", "warning": "yellow", "info": "dim"}
+
 
 class _CheckGroup(SuggestingGroup):
     """Defines `log` itself and imports the other checks when they are called."""
@@ -159,10 +162,6 @@ def _finding_json(finding: "KernelFinding") -> dict[str, Any]:
         "reason": finding.reason,
         "evidence": list(dict.fromkeys((finding.first.text, finding.last.text))),
     }
-
-
-_KINDS = {"kernel": "", "fabric_manager": "the fabric manager's log, "}
-_STYLES = {"critical": "bold red", "warning": "yellow", "info": "dim"}
 
 
 def _print_table(

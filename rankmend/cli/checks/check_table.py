@@ -20,6 +20,8 @@ UNREADABLE = 64
 _AGREES, _DIFFERS, _CONTRADICTS = 0, 1, 2
 _BYTES_MAX = 16_000_000
 
+_STYLES = {"contradicted": "bold red", "added": "yellow", "changed": "yellow", "gone": "dim"}
+
 
 @click.command(epilog=examples("rankmend check table --against xid-catalogue.xlsx"))
 @click.option(
@@ -88,9 +90,6 @@ def _difference_json(difference: "Difference") -> dict[str, str]:
         "action": difference.action,
         "differs": difference.differs,
     }
-
-
-_STYLES = {"contradicted": "bold red", "added": "yellow", "changed": "yellow", "gone": "dim"}
 
 
 def _print(

@@ -28,6 +28,8 @@ _SPACE: Final = ord(" ")
 # Lines that are changed before rules see them: NULs and colours are taken out, escapes and JSON are resolved.
 _CHANGED: Final = frozenset({b"\0", b"\x1b", b"\\x", b"{"})
 
+_ZSTD: Final = b"\x28\xb5\x2f\xfd"
+
 
 class _XzReader(io.RawIOBase):
     """Unpacks xz within a memory limit, which `lzma.open` does not offer."""
@@ -93,7 +95,6 @@ _PACKERS: Final = (
     (b"\xfd7zXZ\x00", _open_xz),
     (b"BZh", _open_bzip2),
 )
-_ZSTD: Final = b"\x28\xb5\x2f\xfd"
 
 
 def lines_of(stream: BinaryIO, unpacked_bytes_max: int = UNPACKED_BYTES_MAX) -> Iterator[str]:

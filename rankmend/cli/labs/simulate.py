@@ -29,6 +29,8 @@ _SPARES_RATIO: Final = 0.02  # the least that vendors advise (docs/use/simulate.
 _DAYS: Final = 54.0
 _WATCHED: Final = 400  # nodes of the StepFun trace, of which 231 had faults
 
+Progress = Callable[[str], Callable[[int, int], None]]
+
 
 class _Spares(click.ParamType):  # type: ignore[type-arg]  # generic only from click 8.3
     """A number of nodes, or the availability that they are for."""
@@ -185,9 +187,6 @@ def simulate(as_json: bool, plot: Path | None, **options: Any) -> None:
         print_json(plain(study))
     else:
         show(study)
-
-
-Progress = Callable[[str], Callable[[int, int], None]]
 
 
 @contextmanager

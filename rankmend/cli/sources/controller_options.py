@@ -73,6 +73,25 @@ _OPTIONS: Final = (
 
 _NAMES: Final = ("controller", "token_file", "ca_file", "job_folder")
 
+# By the reason in the controller's answer, else by its HTTP status.
+_BUSY: Final = {
+    "starting": "starting takes seconds, or minutes with hundreds of jobs (/readyz reports when it is done)",
+    "stopping": "it is stopping, perhaps for an upgrade: try again once it has started",
+    "busy": "if this persists, check its alerts RankmendControllerOverloaded and RankmendControllerStuck",
+    "journal": "the disk of its state_dir is full or broken: check df, dmesg and its log",
+    "job": "rankmend status shows what is wrong with the job's journal",
+    "429": "this token sends too many requests: ask less often, or raise [limits] in the controller's configuration",
+    "500": "it failed on this request: see the traceback in its log",
+    "502": "a proxy answered instead: it does not reach the controller",
+    "504": "a proxy answered instead: it does not reach the controller",
+}
+
+_WRONG_NAME: Final = "address the controller by a name that its certificate contains"
+_WRONG_TIME: Final = (
+    "its certificate is not valid by this machine's clock: check the clock, or renew the "
+    "certificate with rankmend controller server-cert"
+)
+
 
 class JobClient(Protocol):
     """Asks about jobs and commands them: a controller's client, or `rankmend.cli.sources.folder_client`."""
@@ -304,26 +323,6 @@ def _explain_refusal(error: "RefusedError", access: Access) -> str:
             "(rankmend controller token add --role ... makes a token that does)"
         )
     return f"refused: {said}"
-
-
-# By the reason in the controller's answer, else by its HTTP status.
-_BUSY: Final = {
-    "starting": "starting takes seconds, or minutes with hundreds of jobs (/readyz reports when it is done)",
-    "stopping": "it is stopping, perhaps for an upgrade: try again once it has started",
-    "busy": "if this persists, check its alerts RankmendControllerOverloaded and RankmendControllerStuck",
-    "journal": "the disk of its state_dir is full or broken: check df, dmesg and its log",
-    "job": "rankmend status shows what is wrong with the job's journal",
-    "429": "this token sends too many requests: ask less often, or raise [limits] in the controller's configuration",
-    "500": "it failed on this request: see the traceback in its log",
-    "502": "a proxy answered instead: it does not reach the controller",
-    "504": "a proxy answered instead: it does not reach the controller",
-}
-
-_WRONG_NAME: Final = "address the controller by a name that its certificate contains"
-_WRONG_TIME: Final = (
-    "its certificate is not valid by this machine's clock: check the clock, or renew the "
-    "certificate with rankmend controller server-cert"
-)
 
 
 def _hint(error: "UnreachableError", access: Access) -> str | None:
