@@ -61,18 +61,6 @@ from recovery.messages.candidates import (
 
 _SHOWN_MAX = 3
 
-
-def describe_unknown(folder: str, names: Sequence[str]) -> str:
-    """Return what a person who expects a restart from these files has to know."""
-    are, they = ("are", "they are checkpoints") if len(names) > 1 else ("is", "it is one")
-    like = "checkpoints" if len(names) > 1 else "a checkpoint"
-    return (
-        f"{folder}: {names_in_words(names, _SHOWN_MAX)} {are} named like {like}, but in no format that rankmend knows, so no restart "
-        f"begins from there. If {they}, save into a folder for each step, with a file that you write last, and name that file with "
-        "--checkpoint-marker: then any format will do"
-    )
-
-
 _POINTER_BYTES_MAX: Final = 4096
 _POINTER_TEXT_MAX: Final = 255
 _LINK_TEXT_MAX: Final = 400
@@ -87,6 +75,21 @@ _STILL_S: Final = 60.0  # a folder changed longer ago has shown its change in it
 _IDENTIFIED_MAX: Final = 4  # files of a folder whose content is looked at
 _NO_FILE_OF_OURS: Final = frozenset({CheckpointFormat.UNKNOWN, CheckpointFormat.PICKLE})
 
+_Identified = tuple[Signature, ContentIdentity]
+_Glance = tuple[Tree, FolderFormat | None, int | None, Shape]
+_Glanced = tuple[tuple[int, int], Tree, FolderFormat | None, int | None, Shape]
+
+
+def describe_unknown(folder: str, names: Sequence[str]) -> str:
+    """Return what a person who expects a restart from these files has to know."""
+    are, they = ("are", "they are checkpoints") if len(names) > 1 else ("is", "it is one")
+    like = "checkpoints" if len(names) > 1 else "a checkpoint"
+    return (
+        f"{folder}: {names_in_words(names, _SHOWN_MAX)} {are} named like {like}, but in no format that rankmend knows, so no restart "
+        f"begins from there. If {they}, save into a folder for each step, with a file that you write last, and name that file with "
+        "--checkpoint-marker: then any format will do"
+    )
+
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
@@ -99,11 +102,6 @@ class Sighting:
     hint: str = ""  # the pointer that names it
     tree: Tree | None = None  # the top level of a folder
     others: tuple["Sighting", ...] = ()  # files of the same save
-
-
-_Identified = tuple[Signature, ContentIdentity]
-_Glance = tuple[Tree, FolderFormat | None, int | None, Shape]
-_Glanced = tuple[tuple[int, int], Tree, FolderFormat | None, int | None, Shape]
 
 
 class Listing:

@@ -105,48 +105,6 @@ POINTER_NAMES: Final = frozenset(
     }
 )
 
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """What a name says of the file's place among those of one save."""
-
-    shared: str  # what is left of the name
-    number: int | None = None  # of the rank or of the part; None: the name has none
-    count: int | None = None  # of the ranks or parts
-    is_rank: bool = False
-    more: str = ""  # further ranks or parts in the name, as in `tp0_pp1` and `part0-shard1`
-
-
-def piece_of(name: str) -> Piece:
-    """Return the rank or the part in a name: `step_3_rank_2.pt`, `ckpt-3of8.pt`."""
-    world = _WORLD.search(name)
-    count = None if world is None else _number(world[1])
-    shared = name if world is None else name[: world.start()] + name[world.end() :]
-    for pattern in (_RANK, _PART):
-        found = pattern.search(shared)
-        if found is None:
-            continue
-        numbers = [group for group in found.groups() if group is not None]
-        number = _number(numbers[0])
-        of = _number(numbers[1]) if len(numbers) > 1 else count
-        after = shared[found.end() :]
-        further = _PLACE if pattern is _RANK else _PART
-        more = " ".join(match[0].lower() for match in further.finditer(after))
-        after = further.sub("#", after)
-        rest = f"{shared[: found.start()]}#{after}"
-        return Piece(rest, number, of, pattern is _RANK, more)
-    return Piece(shared, None, count)
-
-
-def plain_rank_of(name: str) -> Piece | None:
-    """Return the last number of a name as a rank, where another number stands before it; a word may say what it is."""
-    found = _PLAIN_RANK.fullmatch(name)
-    if found is None or piece_of(name).number is not None:
-        return None
-    number = _number(found[2])
-    return Piece(f"{found[1]}#{found[3]}", number, None, is_rank=True)
-
-
 # Of a copy that is kept to be used or looked at, not to go on from. `last` and `latest` are none of these.
 _COPY_WORDS: Final = frozenset(
     {
@@ -207,6 +165,47 @@ _SIDE_WORDS: Final = frozenset(
         *("probe", "probes", "feats", "latents", "labels", "targets", "cache", "cached", "finder"),
     }
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What a name says of the file's place among those of one save."""
+
+    shared: str  # what is left of the name
+    number: int | None = None  # of the rank or of the part; None: the name has none
+    count: int | None = None  # of the ranks or parts
+    is_rank: bool = False
+    more: str = ""  # further ranks or parts in the name, as in `tp0_pp1` and `part0-shard1`
+
+
+def piece_of(name: str) -> Piece:
+    """Return the rank or the part in a name: `step_3_rank_2.pt`, `ckpt-3of8.pt`."""
+    world = _WORLD.search(name)
+    count = None if world is None else _number(world[1])
+    shared = name if world is None else name[: world.start()] + name[world.end() :]
+    for pattern in (_RANK, _PART):
+        found = pattern.search(shared)
+        if found is None:
+            continue
+        numbers = [group for group in found.groups() if group is not None]
+        number = _number(numbers[0])
+        of = _number(numbers[1]) if len(numbers) > 1 else count
+        after = shared[found.end() :]
+        further = _PLACE if pattern is _RANK else _PART
+        more = " ".join(match[0].lower() for match in further.finditer(after))
+        after = further.sub("#", after)
+        rest = f"{shared[: found.start()]}#{after}"
+        return Piece(rest, number, of, pattern is _RANK, more)
+    return Piece(shared, None, count)
+
+
+def plain_rank_of(name: str) -> Piece | None:
+    """Return the last number of a name as a rank, where another number stands before it; a word may say what it is."""
+    found = _PLAIN_RANK.fullmatch(name)
+    if found is None or piece_of(name).number is not None:
+        return None
+    number = _number(found[2])
+    return Piece(f"{found[1]}#{found[3]}", number, None, is_rank=True)
 
 
 @lru_cache(maxsize=4096)  # names of one folder are asked for again in each look

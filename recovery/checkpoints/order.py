@@ -68,6 +68,22 @@ _TOGETHER_S: Final = 60.0  # between two files of one save, where no series show
 
 NONE_PROVEN: Final[Mapping[str, float]] = {}
 
+_HOLDS_SAID: Final = {
+    Holds.UNKNOWN: "content not known",
+    Holds.STATE: "model and optimizer",
+    Holds.MODEL: "a model alone",
+    Holds.OPTIMIZER: "an optimizer alone",
+    Holds.VALUES: "values alone",
+}
+
+_HOLDS_WEIGHTS: Final = {
+    Holds.STATE: 3,
+    Holds.MODEL: 3,
+    Holds.UNKNOWN: 2,
+    Holds.VALUES: 1,
+    Holds.OPTIMIZER: 0,
+}
+
 
 class StepSource(Enum):
     """How a candidate's step is known."""
@@ -162,13 +178,6 @@ def say_evidence(one: CandidateEvidence) -> str:
     return ", ".join(parts)
 
 
-_HOLDS_SAID: Final = {
-    Holds.UNKNOWN: "content not known",
-    Holds.STATE: "model and optimizer",
-    Holds.MODEL: "a model alone",
-    Holds.OPTIMIZER: "an optimizer alone",
-    Holds.VALUES: "values alone",
-}
 _STEPS_SAID: Final = {
     StepSource.CONTENT: "step from its content",
     StepSource.SERIES: "step from its name, one of a series",
@@ -240,13 +249,6 @@ _STEP_WEIGHTS: Final = {
     StepSource.COUNT: 2,
     StepSource.NAME: 1,
     StepSource.NONE: 0,
-}
-_HOLDS_WEIGHTS: Final = {
-    Holds.STATE: 3,
-    Holds.MODEL: 3,
-    Holds.UNKNOWN: 2,
-    Holds.VALUES: 1,
-    Holds.OPTIMIZER: 0,
 }
 _KEY_REASONS: Final = (
     PlaceReason.NO_OPTIMIZER,

@@ -48,6 +48,8 @@ _ONE_SAVE_S: Final = 3600.0  # between its first and last file where no number t
 
 Key = tuple[str, ...]
 
+_TRAINED: Final = frozenset({Holds.STATE, Holds.MODEL})
+
 
 @dataclass(frozen=True, slots=True)
 class FlatSave:
@@ -214,9 +216,6 @@ def _are_parts(files: Sequence[_File]) -> bool:
         return False
     elements = sorted(shape.elements for shape in shapes)
     return all(after > before * (1 + _ALIKE) for before, after in pairwise(elements))
-
-
-_TRAINED: Final = frozenset({Holds.STATE, Holds.MODEL})
 
 
 def _series(key: Key) -> Key:

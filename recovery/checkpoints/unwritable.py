@@ -8,6 +8,8 @@ from typing import Final
 
 from rankmend.errors import StorageError
 
+_UNITS: Final = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+
 
 class Unwritable(Enum):
     FULL = "full"
@@ -29,7 +31,6 @@ _CAUSES: Final = {
     errno.EDQUOT: Unwritable.QUOTA,
     errno.EROFS: Unwritable.READ_ONLY,
 }
-_UNITS: Final = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
 def explain_unwritable(folder: Path, failure: BaseException | None) -> UnwritableError | None:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+REASON_CHARACTERS_MAX: Final = 1000  # as recovery.api.wire.Reason
+
 
 @dataclass(frozen=True, slots=True)
 class MayAct:
@@ -167,6 +169,3 @@ def command_of(name: ActName, about: Mapping[str, str]) -> str:
         words["option"] = "--cluster" if kind == "cluster" else shlex.join([f"--{kind}", rest])
     line = form.command.format(**words)
     return f"{line} --reason {shlex.quote(form.example)}" if form.example else line
-
-
-REASON_CHARACTERS_MAX: Final = 1000  # as recovery.api.wire.Reason

@@ -19,6 +19,14 @@ from recovery.journal.cluster_records import Hold
 
 _REQUESTS_MAX: Final = 8  # of one node, the newest; open ones come first
 
+SILENT_S: Final = 15.0  # a launcher reports once a second
+_RACK_NODES_MAX: Final = 64  # a rack without a name of its own is shown in blocks of so many
+
+_PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+# Names a node's rack; None where no racks are configured.
+RackFinder: TypeAlias = Callable[[], Callable[[str], str | None] | None]
+
 
 def is_noted(state: wire.KubernetesNodeView) -> bool:
     """Return whether there is something to say of a node: it is not plainly ready."""
@@ -45,10 +53,6 @@ class NodeInKubernetes:
         return cls(state, cordons, asked[:_REQUESTS_MAX])
 
 
-SILENT_S: Final = 15.0  # a launcher reports once a second
-_RACK_NODES_MAX: Final = 64  # a rack without a name of its own is shown in blocks of so many
-
-
 class NodeUse(Enum):
     """The worst that is known of a node, the worst first."""
 
@@ -67,11 +71,7 @@ class NodeUse(Enum):
         return self in (NodeUse.WAITING, NodeUse.TRAINING, NodeUse.SPARE, NodeUse.IDLE)
 
 
-_PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 ORDER: Final = {state: place for place, state in enumerate(NodeUse)}
-
-# Names a node's rack; None where no racks are configured.
-RackFinder: TypeAlias = Callable[[], Callable[[str], str | None] | None]
 
 
 class NamedJob(Protocol):

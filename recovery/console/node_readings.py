@@ -16,6 +16,10 @@ _DEVICES_MAX: Final = 64  # of one node
 
 Counts: TypeAlias = Mapping[str, float]  # by name
 
+_NODE: Final = "The node"
+
+_TIME: Final = "\0s"  # marks a count of seconds
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -128,9 +132,6 @@ def _device_of(sample: Sample, aliases: Mapping[str, str]) -> str:
     return sample.device or aliases.get(bus, bus)
 
 
-_NODE: Final = "The node"
-
-
 def _table_of(device: str, series: Sequence[_Series]) -> tuple[str, tuple[Row, ...]]:
     if not device:
         return _NODE, _rows(_NODE_ROWS, _NODE_COUNTS, series)
@@ -182,9 +183,6 @@ def _count_words(now: Counts, before: Counts | None) -> str:
         more = "" if grown <= 0 else f" (+{in_words(grown) if is_time else format(grown, ',.0f')})"
         parts.append(f"{name.removesuffix(_TIME).replace('_', ' ')}: {shown}{more}")
     return ", ".join(parts[:12]) or "none"
-
-
-_TIME: Final = "\0s"  # marks a count of seconds
 
 
 def _answers(one: _Series) -> str:

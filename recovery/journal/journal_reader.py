@@ -30,6 +30,9 @@ from recovery.journal.records import NAMES, Entry
 _END: Final = 2**63 - 1  # of the numbers that the databases have
 _COLUMNS: Final = ", ".join(f"r.{name}" for name in JournalRow._fields)
 
+PROGRESS: Final = (NAMES[Milestone], NAMES[RelativeMilestone])
+_FIELDS: Final = {PROGRESS[0]: ("step", "floor_step"), PROGRESS[1]: ("steps", "floor_steps")}
+
 
 class RecordTable(Protocol):
     """Where one journal's rows are. Questions are in the SQL that SQLite and PostgreSQL have in common."""
@@ -162,10 +165,6 @@ class JournalReader:
             if torn == GROUP_ROWS_MAX:
                 raise too_many_torn(self.name, torn + 1)
         return after
-
-
-PROGRESS: Final = (NAMES[Milestone], NAMES[RelativeMilestone])
-_FIELDS: Final = {PROGRESS[0]: ("step", "floor_step"), PROGRESS[1]: ("steps", "floor_steps")}
 
 
 class ProgressBetween:

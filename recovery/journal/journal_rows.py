@@ -24,6 +24,11 @@ GENESIS: Final = hashlib.sha256(b"rankmend journal 1").digest()[:16]
 # 10,000 nodes that it leaves, when a hall loses its power.
 GROUP_ROWS_MAX: Final = 16_384
 
+WAY_OUT: Final = (
+    "Restore the file from a copy, or move it away: the job then starts with the budgets "
+    "saved beside its checkpoints"
+)
+
 
 class JournalRow(NamedTuple):
     """A record in its stored form, in the order of the table's columns. A tuple: a journal has 100,000."""
@@ -128,12 +133,6 @@ def verify_rows(
     chain = RowChain(name, after, head)
     entries = [entry_of(row, name) for row in chain.sound(rows)]
     return entries, chain.torn
-
-
-WAY_OUT: Final = (
-    "Restore the file from a copy, or move it away: the job then starts with the budgets "
-    "saved beside its checkpoints"
-)
 
 
 def entry_of(row: JournalRow, name: str) -> Entry:

@@ -61,6 +61,11 @@ from recovery.journal.observation_records import (
 from recovery.messages.exchange import Endpoint, Stop
 from recovery.messages.outside import NodeEvidence
 
+SAVES_KEPT: Final = 16  # records; each is of one save, or of several that came fast
+_INTERVALS: Final = 5  # newest records that the usual interval is the median of
+HALF_LIFE_S: Final = 7 * 86400.0
+"""Running time after which a failure counts half. Our choice: repairs change a rate within weeks."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reach:
@@ -85,12 +90,6 @@ def _greater(one: int | None, other: int | None) -> int | None:
     if one is None:
         return other
     return one if other is None or one >= other else other
-
-
-SAVES_KEPT: Final = 16  # records; each is of one save, or of several that came fast
-_INTERVALS: Final = 5  # newest records that the usual interval is the median of
-HALF_LIFE_S: Final = 7 * 86400.0
-"""Running time after which a failure counts half. Our choice: repairs change a rate within weeks."""
 
 
 @dataclass(frozen=True, slots=True)

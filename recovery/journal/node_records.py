@@ -13,6 +13,8 @@ from recovery.messages.candidates import WHOLE, Share
 from recovery.messages.exchange import NO_KINDS, Endpoint, NodeKinds
 from recovery.messages.outside import NodeEvidence
 
+_OTHERS_MAX: Final = 64  # journaled with a node that is cut off; the rest count as reached
+
 
 class LeaveCause(Enum):
     UNKNOWN = "unknown"  # from a version that did not record it
@@ -36,7 +38,6 @@ LOST: Final = frozenset({LeaveCause.SILENT, LeaveCause.CUT_OFF})
 GONE: Final = LOST | {LeaveCause.ALERT}
 """Causes that may have one cause of their own: a part that several nodes share."""
 
-_OTHERS_MAX: Final = 64  # journaled with a node that is cut off; the rest count as reached
 
 _WORDS: Final = {
     LeaveCause.NOT_JOINED: "it has not joined",

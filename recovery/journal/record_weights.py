@@ -15,12 +15,6 @@ from recovery.journal.records import KINDS, Record, kind_of
 from recovery.journal.slurm_records import SLURM_KINDS
 from recovery.journal.watched_records import WATCHED_KINDS
 
-
-class RecordWeight(Enum):
-    DECISION = "decision"
-    BOOKKEEPING = "bookkeeping"
-
-
 _BOOKKEEPING: Final = frozenset(
     {
         "milestone",
@@ -86,13 +80,20 @@ _DECISIONS: Final = frozenset(
         *WATCHED_KINDS,
     }
 )
+
+BOOKKEEPING: Final = frozenset(KINDS[kind] for kind in _BOOKKEEPING)
+
+
+class RecordWeight(Enum):
+    DECISION = "decision"
+    BOOKKEEPING = "bookkeeping"
+
+
 WEIGHTS: Final[Mapping[str, RecordWeight]] = MappingProxyType(
     dict.fromkeys(_BOOKKEEPING, RecordWeight.BOOKKEEPING)
     | dict.fromkeys(_DECISIONS, RecordWeight.DECISION)
 )
 """By kind. tests/recovery/journal/test_record_weights.py compares it with all kinds."""
-
-BOOKKEEPING: Final = frozenset(KINDS[kind] for kind in _BOOKKEEPING)
 
 
 def has_decision(records: Iterable[Record]) -> bool:

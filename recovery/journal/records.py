@@ -88,15 +88,6 @@ MINOR: Final = 16
 
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024  # a finding that names 16,384 ranks takes 0.2 MiB
 
-
-@dataclass(frozen=True, slots=True)
-class UnknownRecord:
-    """A record of a newer rankmend: kept in the journal, skipped here."""
-
-    kind: str
-    body: bytes
-
-
 KnownRecord: TypeAlias = (
     JobOpened
     | LauncherStarted
@@ -155,14 +146,6 @@ KnownRecord: TypeAlias = (
     | SlurmRecord
     | WatchedTimeRecord
 )
-
-
-Record: TypeAlias = KnownRecord | UnknownRecord
-
-
-class NewerRecordError(JournalError):
-    """A newer rankmend wrote a record of a kind that is known here, in a way that is not."""
-
 
 KINDS: Final[dict[str, type[KnownRecord]]] = {
     "job_opened": JobOpened,
@@ -230,6 +213,21 @@ NAMES: Final = {record: name for name, record in KINDS.items()}
 _DECODERS: Final = {
     name: msgspec.json.Decoder(record, strict=True) for name, record in KINDS.items()
 }
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownRecord:
+    """A record of a newer rankmend: kept in the journal, skipped here."""
+
+    kind: str
+    body: bytes
+
+
+Record: TypeAlias = KnownRecord | UnknownRecord
+
+
+class NewerRecordError(JournalError):
+    """A newer rankmend wrote a record of a kind that is known here, in a way that is not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,22 @@ APPLICATION_ID: Final = 0x524D4E44  # "RMND", SQLite's application_id
 BUSY_TIMEOUT_S: Final = 5.0  # for the lock of a reader that copies the log back
 _COLUMNS: Final = ", ".join(JournalRow._fields)
 
+# What SQLite's result codes (sqlite.org/rescode.html) mean to the system. Python 3.10 has no
+# code on the exception, so they are told by the fixed text of sqlite3_errstr().
+_ERRNO_BY_TEXT: Final = (
+    ("database or disk is full", errno.ENOSPC),
+    ("disk I/O error", errno.EIO),
+    ("readonly database", errno.EROFS),
+    ("unable to open", errno.EACCES),
+    ("locked", errno.EAGAIN),
+)
+
+log = logging.getLogger(__name__)
+
+_QUEUE_MAX = 1024  # appends that wait for the writer; the controller has one at a time
+_APPEND_TIMEOUT_S = 30.0  # a disk that takes longer for one commit counts as broken
+_CLOSE_TIMEOUT_S = 10.0
+
 
 def read_rows(
     connection: sqlite3.Connection, path: Path, where: str = "", values: tuple[object, ...] = ()
@@ -78,17 +94,6 @@ def refuse_other_version(connection: sqlite3.Connection, path: Path) -> None:
             f"{path} has journal version {version}, this rankmend reads {MAJOR}: use the version "
             f"that wrote it"
         )
-
-
-# What SQLite's result codes (sqlite.org/rescode.html) mean to the system. Python 3.10 has no
-# code on the exception, so they are told by the fixed text of sqlite3_errstr().
-_ERRNO_BY_TEXT: Final = (
-    ("database or disk is full", errno.ENOSPC),
-    ("disk I/O error", errno.EIO),
-    ("readonly database", errno.EROFS),
-    ("unable to open", errno.EACCES),
-    ("locked", errno.EAGAIN),
-)
 
 
 def journal_error(path: Path, doing: str, error: sqlite3.Error) -> JournalError:
@@ -226,13 +231,6 @@ def count_sound_frames(index: int) -> int:
     """
     header = os.pread(index, 20, 0)
     return int(struct.unpack_from("=I", header, 16)[0]) if len(header) == 20 else 0
-
-
-log = logging.getLogger(__name__)
-
-_QUEUE_MAX = 1024  # appends that wait for the writer; the controller has one at a time
-_APPEND_TIMEOUT_S = 30.0  # a disk that takes longer for one commit counts as broken
-_CLOSE_TIMEOUT_S = 10.0
 
 
 @dataclass(slots=True)

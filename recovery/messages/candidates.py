@@ -10,6 +10,20 @@ from rankmend.errors import ConfigError
 
 _RUNS: Final = re.compile(r"[0-9]+|[^0-9]+")
 
+_LEAST = {
+    "grace_s": 0.0,
+    "validate_timeout_s": 0.001,
+    "check_wait_s": 0.0,
+    "background_timeout_s": 0.001,
+    "check_rate_bytes_per_s": 0.0,
+    "scan_interval_s": 0.001,
+    "enough": 1,
+    "validate_max": 1,
+    "entries_max": 1,
+    "depth_max": 0,
+    "marker_skew_s": 0.0,
+}
+
 
 def natural_key(name: str) -> tuple[tuple[tuple[int, int, str], ...], str]:
     """Return a key that sorts `__2_0` before `__10_0`."""
@@ -255,18 +269,3 @@ class CheckpointSettings:
             value = getattr(self, name)
             if not value >= least:
                 raise ConfigError(f"checkpoint setting {name} is {value!r}, less than {least}")
-
-
-_LEAST = {
-    "grace_s": 0.0,
-    "validate_timeout_s": 0.001,
-    "check_wait_s": 0.0,
-    "background_timeout_s": 0.001,
-    "check_rate_bytes_per_s": 0.0,
-    "scan_interval_s": 0.001,
-    "enough": 1,
-    "validate_max": 1,
-    "entries_max": 1,
-    "depth_max": 0,
-    "marker_skew_s": 0.0,
-}

@@ -40,33 +40,6 @@ _KINDS: Final = {kind.value: kind for kind in SymptomKind}
 _NUMBER: Final = re.compile(r"\d+")
 _FAULT_CHARACTERS_MAX: Final = 200
 
-
-def symptom_of(signature: str) -> Symptom:
-    """Return the symptom of a signature; an unknown signature becomes the detail."""
-    word, _colon, detail = signature.partition(":")
-    kind = _KINDS.get(word, SymptomKind.UNKNOWN)
-    if kind is SymptomKind.UNKNOWN:
-        return Symptom(kind, signature)
-    return Symptom(kind, detail)
-
-
-def finding_of_today(finding: Finding) -> Finding:
-    """Return the finding with its symptom."""
-    if finding.symptom != Symptom() or not finding.signature:
-        return finding
-    return replace(finding, symptom=symptom_of(finding.signature))
-
-
-def report_of_today(report: Report) -> Report:
-    """Return a report with the fields that older launchers did not send."""
-    if report.launch_error is not None and not report.launch_fault:
-        fault = _NUMBER.sub("#", report.launch_error)[:_FAULT_CHARACTERS_MAX]
-        report = replace(report, launch_fault=fault)
-    if all(one.symptom != Symptom() for one in report.findings):
-        return report
-    return replace(report, findings=tuple(finding_of_today(one) for one in report.findings))
-
-
 MESSAGE_BYTES_MAX: Final = (
     8 * 1024 * 1024
 )  # enough for 72 ranks, each with traceback and last lines
@@ -102,6 +75,42 @@ _M = TypeVar("_M", Report, Order)
 _VERSION_DECODER: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _REPORT_DECODER: Final = msgspec.json.Decoder(Report, strict=True)
 _ORDER_DECODER: Final = msgspec.json.Decoder(Order, strict=True)
+
+_AGES: Final = (
+    "attached_age_s",
+    "resumed_age_s",
+    "first_section_age_s",
+    "step_age_s",
+    "section_age_s",
+    "rendezvous_began_age_s",
+    "rendezvous_ended_age_s",
+)
+
+
+def symptom_of(signature: str) -> Symptom:
+    """Return the symptom of a signature; an unknown signature becomes the detail."""
+    word, _colon, detail = signature.partition(":")
+    kind = _KINDS.get(word, SymptomKind.UNKNOWN)
+    if kind is SymptomKind.UNKNOWN:
+        return Symptom(kind, signature)
+    return Symptom(kind, detail)
+
+
+def finding_of_today(finding: Finding) -> Finding:
+    """Return the finding with its symptom."""
+    if finding.symptom != Symptom() or not finding.signature:
+        return finding
+    return replace(finding, symptom=symptom_of(finding.signature))
+
+
+def report_of_today(report: Report) -> Report:
+    """Return a report with the fields that older launchers did not send."""
+    if report.launch_error is not None and not report.launch_fault:
+        fault = _NUMBER.sub("#", report.launch_error)[:_FAULT_CHARACTERS_MAX]
+        report = replace(report, launch_fault=fault)
+    if all(one.symptom != Symptom() for one in report.findings):
+        return report
+    return replace(report, findings=tuple(finding_of_today(one) for one in report.findings))
 
 
 def encode_message(message: Report | Order) -> bytes:
@@ -176,17 +185,6 @@ def _refuse_impossible_rank(rank: RankReport) -> None:
                 f"report: words of rank {rank.rank} have the cause {said.cause.value!r}, "
                 f"which no error has"
             )
-
-
-_AGES: Final = (
-    "attached_age_s",
-    "resumed_age_s",
-    "first_section_age_s",
-    "step_age_s",
-    "section_age_s",
-    "rendezvous_began_age_s",
-    "rendezvous_ended_age_s",
-)
 
 
 def _is_of_the_future(rank: RankReport) -> bool:

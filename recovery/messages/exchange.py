@@ -33,6 +33,16 @@ WHY_NOT_FORKED_CHARACTERS_MAX: Final = 300
 # Of one rank in a report: as many as its progress file holds.
 NUMBERS_MAX: Final = 64
 
+KIND_MAX: Final = 128  # characters of a name in `NodeKinds`
+
+ORDER_ENVIRONMENT: Final = frozenset(
+    {
+        *("RANKMEND_RESUME_PATH", "RANKMEND_RESUME_STEP", "RANKMEND_ATTEMPT"),
+        "RANKMEND_SNAPSHOT",
+    }
+)
+"""The only variables that an order can set. There is no free one, and never a command line."""
+
 
 class Stop(Enum):
     """How to stop ranks that an order no longer names."""
@@ -450,9 +460,6 @@ class Claim:
     group_sizes: tuple[int, ...] = ()  # as in the order
 
 
-KIND_MAX: Final = 128  # characters of a name in `NodeKinds`
-
-
 @dataclass(frozen=True, slots=True)
 class NodeKinds:
     """What hardware a node has, as driver and firmware name it; empty: none, or not known; "several": of several kinds."""
@@ -584,12 +591,3 @@ class Order:
     role_world_size: int = 0
     # The longest that a kill may take once the lease is over; then a rank that still steps ends itself. 0: it never does.
     kill_bound_s: float = 0.0
-
-
-ORDER_ENVIRONMENT: Final = frozenset(
-    {
-        *("RANKMEND_RESUME_PATH", "RANKMEND_RESUME_STEP", "RANKMEND_ATTEMPT"),
-        "RANKMEND_SNAPSHOT",
-    }
-)
-"""The only variables that an order can set. There is no free one, and never a command line."""

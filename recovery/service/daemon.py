@@ -42,6 +42,16 @@ GROWTH_RATIO: Final = 0.5  # share of the memory after the last look that cycles
 GROWTH_BYTES_MIN: Final = 128 * 1024 * 1024
 _STATM: Final = Path("/proc/self/statm")
 
+log = logging.getLogger(__name__)
+
+_LOOK_S: Final = 1.0
+_NOT_USED: Final = "renewed certificate is not used; the old one stays in force"
+_STARTING_S: Final = 0.02
+# How long the deciding thread waits for the interpreter while another thread makes a page; Python's default is 5 ms. With 2,000 nodes
+# and 20 viewers its mean turn is 1.1 times as long by the default, and no longer with this (bench/console.py).
+_SWITCH_S: Final = 0.001
+DESCRIPTORS: Final = 65_536  # 25,000 connections and 500 jobs with 6 each, and room
+
 
 def read_resident_bytes() -> int:
     """Return how much memory this process holds (proc(5): statm, second field, in pages)."""
@@ -69,17 +79,6 @@ class Cycles:
         self._collect()
         self._known_bytes = self._read_bytes()
         return True
-
-
-log = logging.getLogger(__name__)
-
-_LOOK_S: Final = 1.0
-_NOT_USED: Final = "renewed certificate is not used; the old one stays in force"
-_STARTING_S: Final = 0.02
-# How long the deciding thread waits for the interpreter while another thread makes a page; Python's default is 5 ms. With 2,000 nodes
-# and 20 viewers its mean turn is 1.1 times as long by the default, and no longer with this (bench/console.py).
-_SWITCH_S: Final = 0.001
-DESCRIPTORS: Final = 65_536  # 25,000 connections and 500 jobs with 6 each, and room
 
 
 def read(path: Path) -> tuple[Config, Tokens | None, PolicyFile]:

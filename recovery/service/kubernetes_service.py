@@ -39,6 +39,18 @@ from recovery.service.desk_service import STOP_S_MAX, DeskService
 
 _TEXT_MAX: Final = 300
 
+log = logging.getLogger(__name__)
+
+LOOK_S: Final = 10.0
+NODES_MAX: Final = 20_000
+SIGNALS_STOP_S_MAX: Final = 5.0
+SHARE_MAX: Final = 0.25  # of the time that reading may take: of thousands of nodes it takes seconds
+
+# An API server that has just started may deny what it grants once it has read the roles.
+DENIED_S: Final = 20.0
+CLAIMS_MAX: Final = 4_000  # launchers that join at once, and wait for their pods' review
+CLAIMS_OF_SUBJECT_MAX: Final = CLAIMS_MAX // 2
+
 
 class SignalKind(Enum):
     CONDITION = "condition"  # of the node, with status True
@@ -130,14 +142,6 @@ def alert_of(node: str, signal: NodeSignal, text: str, *, is_firing: bool) -> In
     return IncomingAlert(labels, {"summary": summary}, None, is_firing)
 
 
-log = logging.getLogger(__name__)
-
-LOOK_S: Final = 10.0
-NODES_MAX: Final = 20_000
-SIGNALS_STOP_S_MAX: Final = 5.0
-SHARE_MAX: Final = 0.25  # of the time that reading may take: of thousands of nodes it takes seconds
-
-
 class KubernetesSignals:
     def __init__(
         self,
@@ -196,12 +200,6 @@ class KubernetesSignals:
         if alerts:
             self._take(alerts)
         self._firing = firing
-
-
-# An API server that has just started may deny what it grants once it has read the roles.
-DENIED_S: Final = 20.0
-CLAIMS_MAX: Final = 4_000  # launchers that join at once, and wait for their pods' review
-CLAIMS_OF_SUBJECT_MAX: Final = CLAIMS_MAX // 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,10 @@ log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
+LOOK_S: Final = 1.0  # people need no less; 500 jobs cost the deciding thread a millisecond
+ANSWER_S_MAX: Final = 15.0  # for the deciding thread to answer
+STOP_S_MAX: Final = 2.0
+
 
 class ReadingsWatch(Generic[_T]):
     def __init__(
@@ -122,11 +126,6 @@ class ReadingsWatch(Generic[_T]):
             self.read()
             if self._should_stop.wait(READ_S):
                 return
-
-
-LOOK_S: Final = 1.0  # people need no less; 500 jobs cost the deciding thread a millisecond
-ANSWER_S_MAX: Final = 15.0  # for the deciding thread to answer
-STOP_S_MAX: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,12 @@ ENDING_MAX: Final = 1_000  # that metrics tell of
 FORMAT: Final = 2  # since 2, read shows a subject's own jobs, and fleet-read everybody's
 _ROLES: Final = re.compile(r"^(\s*roles\s*=\s*)\[[^\]]*\]", re.MULTILINE)
 
+HEADER: Final = f"""\
+# Who may use the controller. This file holds only hashes: a lost token must be replaced by a new one.
+# rankmend controller token add|list|revoke edits this file; then: systemctl reload rankmend-controller
+format = {FORMAT}
+"""
+
 
 class TokenEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A token as the file holds it."""
@@ -178,13 +184,6 @@ def render(entry: TokenEntry) -> str:
     if entry.comment:
         lines.append(f"comment = {quote(entry.comment)}")
     return "\n".join(lines) + "\n"
-
-
-HEADER: Final = f"""\
-# Who may use the controller. This file holds only hashes: a lost token must be replaced by a new one.
-# rankmend controller token add|list|revoke edits this file; then: systemctl reload rankmend-controller
-format = {FORMAT}
-"""
 
 
 def read_tokens(path: Path) -> list[TokenEntry]:

@@ -12,6 +12,11 @@ from detectors.finding import SymptomKind
 from recovery.accounting.goodput.timeline import MTTR, TimePart
 from recovery.accounting.goodput.totals import HUNG, NOTHING_LOST, RESTARTED, SLOW, TimeTotals
 
+# What only a watched job's time is spent on.
+WATCHED_PARTS: Final = frozenset({TimePart.STALLED, TimePart.SUSPENDED})
+_NO_FAILURES: Final = frozenset({SymptomKind.UNKNOWN, SymptomKind.PERSON, SymptomKind.GROWTH})
+INTERRUPTED = "interrupted"  # the class of failures in which rankmend itself had ended
+
 
 class Counted(Enum):
     """What is summed up; each with a label of its own."""
@@ -29,10 +34,6 @@ class Counted(Enum):
     HARDWARE_DEVICE_S = "hardware_device_s"
 
 
-# What only a watched job's time is spent on.
-WATCHED_PARTS: Final = frozenset({TimePart.STALLED, TimePart.SUSPENDED})
-_NO_FAILURES: Final = frozenset({SymptomKind.UNKNOWN, SymptomKind.PERSON, SymptomKind.GROWTH})
-INTERRUPTED = "interrupted"  # the class of failures in which rankmend itself had ended
 Key = tuple[Counted, str]
 
 

@@ -10,6 +10,11 @@ from typing import Final
 
 _T: Final = 1e12
 
+_H100: Final = (
+    "NVIDIA H100 Tensor Core GPU data sheet (SXM and NVL), half of the figures with sparsity"
+)
+_H200: Final = "NVIDIA H200 Tensor Core GPU data sheet, half of the figures with sparsity"
+
 
 @dataclass(frozen=True, slots=True)
 class Peak:
@@ -30,10 +35,6 @@ def _peak(
     return Peak(name, frozenset(words.split()), frozenset(without.split()), flops, source, checked)
 
 
-_H100: Final = (
-    "NVIDIA H100 Tensor Core GPU data sheet (SXM and NVL), half of the figures with sparsity"
-)
-_H200: Final = "NVIDIA H200 Tensor Core GPU data sheet, half of the figures with sparsity"
 PEAKS: Final = (
     _peak(
         "H100 SXM", "H100 HBM3", _H100, without="PCIE NVL MIG",

@@ -22,6 +22,8 @@ from recovery.accounting.goodput.timeline import TRAINING, TimePart
 
 _UNITS = ("tokens", "samples", "flops")
 
+_RUNS = frozenset({*TRAINING, TimePart.CHECKPOINT})
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -180,9 +182,6 @@ def _sizes(work: Sequence[WorkTime], unit: str) -> tuple[SizeRate, ...]:
 
 def _rate(amount: float, took_s: float) -> float | None:
     return amount / took_s if amount > 0 and took_s > 0 else None
-
-
-_RUNS = frozenset({*TRAINING, TimePart.CHECKPOINT})
 
 
 @dataclass(frozen=True, slots=True)

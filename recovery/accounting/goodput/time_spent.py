@@ -57,6 +57,14 @@ from recovery.journal.observation_records import SlowEnded, SlowExplained, SlowF
 from recovery.journal.records import Entry, Record
 from recovery.messages.exchange import NodeKinds
 
+# Of stretches of time, of incidents, and of spells of slow ranks. A failure makes some 12 stretches and a save two.
+KEPT_MAX: Final = 1_000
+_KEPT: Final = KEPT_MAX // 2  # once there are more
+
+_SHOWS_LIFE: Final = (AttemptVerified, CheckpointSeen, CaughtUp)
+_PROGRESS: Final = (Milestone, RelativeMilestone)
+ProgressRecord: TypeAlias = Milestone | RelativeMilestone
+
 
 @dataclass(frozen=True, slots=True)
 class _Gap:
@@ -143,11 +151,6 @@ class SlowSpells:
         return (*self._past, *(replace(one, end_s=end_s) for one in self._now.values()))
 
 
-# Of stretches of time, of incidents, and of spells of slow ranks. A failure makes some 12 stretches and a save two.
-KEPT_MAX: Final = 1_000
-_KEPT: Final = KEPT_MAX // 2  # once there are more
-
-
 @dataclass(frozen=True, slots=True)
 class SettledTime:
     """The time before a moment, in totals."""
@@ -204,11 +207,6 @@ def _spans_until(spans: Sequence[TimeSpan], end_s: float) -> tuple[TimeSpan, ...
 def _is_over(incident: IncidentTime, cut_s: float, cost_now: set[str]) -> bool:
     """Return whether all that an older incident has cost lies before a moment."""
     return incident.opened_s < cut_s and incident.account.incident_id not in cost_now
-
-
-_SHOWS_LIFE: Final = (AttemptVerified, CheckpointSeen, CaughtUp)
-_PROGRESS: Final = (Milestone, RelativeMilestone)
-ProgressRecord: TypeAlias = Milestone | RelativeMilestone
 
 
 def read_time(entries: Iterable[Entry], now: Moment | None = None) -> JobTime | None:

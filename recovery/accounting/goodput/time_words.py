@@ -11,6 +11,18 @@ from recovery.accounting.goodput.job_time import JobTime
 from recovery.accounting.goodput.throughput import Throughput
 from recovery.journal.attempt_records import HiddenGap, HiddenSource
 
+_SOURCES: Final = {
+    HiddenSource.COLLECTIVES.value: "asynchronous collectives",
+    HiddenSource.DDP.value: "DistributedDataParallel's own statistics",
+    HiddenSource.SCRIPT.value: "the script's background sections",
+    HiddenSource.LOADER.value: "a data loader without workers",
+}
+_GAPS: Final = {
+    HiddenGap.UNTIMED.value: "nobody sees the end of some collectives",
+    HiddenGap.UNSAMPLED.value: "DistributedDataParallel has not sampled an iteration yet",
+    HiddenGap.WORKERS.value: "nothing reports how long the data loader's workers read",
+}
+
 
 def figure(value: float | None, digits: int = 3) -> str:
     """Return a number with so many significant digits and with thousands, never as 5e+05; a dash for None."""
@@ -79,19 +91,6 @@ def anatomy_line(one: StepAnatomy) -> str:
     ]
     waited = "" if one.waited_s is None else f"; {in_words(one.waited_s)} waiting for other ranks"
     return f"a step takes {in_words(one.step_s)}: {', '.join(parts)}{waited}"
-
-
-_SOURCES: Final = {
-    HiddenSource.COLLECTIVES.value: "asynchronous collectives",
-    HiddenSource.DDP.value: "DistributedDataParallel's own statistics",
-    HiddenSource.SCRIPT.value: "the script's background sections",
-    HiddenSource.LOADER.value: "a data loader without workers",
-}
-_GAPS: Final = {
-    HiddenGap.UNTIMED.value: "nobody sees the end of some collectives",
-    HiddenGap.UNSAMPLED.value: "DistributedDataParallel has not sampled an iteration yet",
-    HiddenGap.WORKERS.value: "nothing reports how long the data loader's workers read",
-}
 
 
 def anatomy_lines(one: StepAnatomy) -> list[str]:

@@ -24,17 +24,23 @@ from recovery.messages.exchange import NodeKinds
 DAY_S: Final = 86400.0
 GPU_DAYS: Final = 1000.0  # restarts and failures are given for so many
 
-
-def ratio(above: float, below: float) -> float | None:
-    """Return the ratio; None where nothing was measured."""
-    return above / below if below > 0 else None
-
-
 MODELS_MAX: Final = 64  # that are told apart; names come from firmware and drivers
 OTHER: Final = "other"
 _TRAINS: Final = frozenset({*TRAINING, TimePart.CHECKPOINT, TimePart.UNFINISHED})
 
 Kind = tuple[str, str]  # gpu, nic or node; and its name
+
+SLOW: Final = "slow_rank"
+HUNG: Final = "hung"
+RESTARTED: Final = "restarted"  # ranks of a watched job ended, and others took their place
+_DOWN: Final = frozenset({*MTTR, TimePart.INTERRUPTED, TimePart.STALLED})
+_WAITS: Final = frozenset({TimePart.WAIT_NODES, TimePart.WAIT_PERSON})
+NOTHING_LOST: Final = frozenset({TimePart.PRODUCTIVE, TimePart.UNDIVIDED, TimePart.ENDED})
+
+
+def ratio(above: float, below: float) -> float | None:
+    """Return the ratio; None where nothing was measured."""
+    return above / below if below > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +122,6 @@ def _trained(job: JobTime) -> dict[int, float]:
         if span.part in _TRAINS:
             found[span.attempt] = found.get(span.attempt, 0.0) + span.device_s
     return found
-
-
-SLOW: Final = "slow_rank"
-HUNG: Final = "hung"
-RESTARTED: Final = "restarted"  # ranks of a watched job ended, and others took their place
-_DOWN: Final = frozenset({*MTTR, TimePart.INTERRUPTED, TimePart.STALLED})
-_WAITS: Final = frozenset({TimePart.WAIT_NODES, TimePart.WAIT_PERSON})
-NOTHING_LOST: Final = frozenset({TimePart.PRODUCTIVE, TimePart.UNDIVIDED, TimePart.ENDED})
 
 
 @dataclass(frozen=True, slots=True)

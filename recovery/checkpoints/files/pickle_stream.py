@@ -20,6 +20,16 @@ from recovery.checkpoints.files.reader import DefectError, FileReader
 PICKLE_BYTES_MAX: Final = 64 << 20  # a DCP .metadata of 16,384 ranks has about 30 MB
 _OPCODES_PER_CHECK: Final = 4096
 
+_LITERALS: Final = frozenset(
+    {
+        *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
+        *("STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "BINUNICODE", "BINUNICODE8"),
+        *("SHORT_BINUNICODE", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"),
+    }
+)
+
+STEPS_END: Final = 2**63  # what the journal can hold
+
 
 @dataclass(eq=False, slots=True)
 class Opaque:
@@ -147,13 +157,6 @@ class _Machine:
         return values
 
 
-_LITERALS: Final = frozenset(
-    {
-        *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
-        *("STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "BINUNICODE", "BINUNICODE8"),
-        *("SHORT_BINUNICODE", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"),
-    }
-)
 _ACTIONS: Final[dict[str, Callable[[_Machine, Any], object]]] = {
     **dict.fromkeys(("PROTO", "FRAME", "STOP"), lambda _machine, _argument: None),
     **dict.fromkeys(("BINPUT", "LONG_BINPUT", "PUT"), _Machine.put),
@@ -207,9 +210,6 @@ def _set_items(target: Any, values: list[Any]) -> None:
         raise TypeError("items for something that is not a dict")
     for at in range(0, len(values), 2):
         items[values[at]] = values[at + 1]
-
-
-STEPS_END: Final = 2**63  # what the journal can hold
 
 
 def torch_content(reader: FileReader, deadline: Deadline, bytes_max: int = PICKLE_BYTES_MAX) -> Any:

@@ -21,6 +21,9 @@ _WINDOW_BYTES: Final = 1 << 16
 # path, inode, size, mtime_ns: equal signatures mean equal bytes
 Signature = tuple[str, int, int, int]
 
+# What was listed is not there any more, or another file: a rotation, a save, an old NFS cache.
+_ELUSIVE: Final = frozenset({errno.ENOENT, errno.ESTALE})
+
 
 class DefectError(RankmendError):
     """The candidate can't be restored; the message is the reason for a person."""
@@ -44,10 +47,6 @@ class ChangedError(DefectError):
 
 def signature_of(path: str, status: os.stat_result) -> Signature:
     return (path, status.st_ino, status.st_size, status.st_mtime_ns)
-
-
-# What was listed is not there any more, or another file: a rotation, a save, an old NFS cache.
-_ELUSIVE: Final = frozenset({errno.ENOENT, errno.ESTALE})
 
 
 def is_elusive(error: OSError) -> bool:

@@ -17,6 +17,8 @@ from recovery.journal.job_records import JobEnded
 from recovery.journal.narration.narrator import details, narrate
 from recovery.journal.records import Entry, kind_of
 
+_OPEN: Final = frozenset(one.value for one in IncidentStanding if one.is_open)
+
 
 def view_story(
     entries: Sequence[Entry], job_id: str, name: str, incident_id: str | None
@@ -62,9 +64,6 @@ def _line(entry: Entry) -> wire.StoryLine:
         details(entry.record),
         msgspec.Raw(msgspec.json.encode(entry.record)),
     )
-
-
-_OPEN: Final = frozenset(one.value for one in IncidentStanding if one.is_open)
 
 
 def view_incidents(entries: Sequence[Entry], job: str) -> list[wire.IncidentView]:

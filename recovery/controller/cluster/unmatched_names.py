@@ -17,6 +17,14 @@ NAMES_MAX: Final = 1_000
 _SHOWN_MAX: Final = 5
 _ENDS_USE: Final = frozenset(action.value for action in Action if action.ends_use)
 
+_WHY: Final = {
+    NoMatch.UNKNOWN: "is it",
+    NoMatch.AMBIGUOUS: "not certain to be",
+    NoMatch.DOMAIN: "in another domain than",
+    NoMatch.LIMITS: "by a sender that may not speak for",
+    NoMatch.UNHEARD: "until the other controllers have reported their nodes, not certain to be",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class UnmatchedName:
@@ -32,15 +40,6 @@ class UnmatchedName:
         if not self.like:
             return self.told
         return f"{self.told} ({_WHY[self.why]} {' or '.join(self.like)})"
-
-
-_WHY: Final = {
-    NoMatch.UNKNOWN: "is it",
-    NoMatch.AMBIGUOUS: "not certain to be",
-    NoMatch.DOMAIN: "in another domain than",
-    NoMatch.LIMITS: "by a sender that may not speak for",
-    NoMatch.UNHEARD: "until the other controllers have reported their nodes, not certain to be",
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,14 @@ from recovery.messages.outside import NodeEvidence
 AGAIN_S: Final = 600.0
 _NOTHING_TO_WAIT_FOR: Final = frozenset({LimitRule.COLLECTIVE, LimitRule.STARTUP})
 
+EXIT_UNKNOWN: Final = 1  # if no rank's end gives another exit code
+# Ranks import for tens of seconds, and reach one line within seconds of each other: on two busy cores within 2 s.
+FIRST_SETTLE_S: Final = 3.0
+# A script that has raised still unwinds its threads, its loaders and its device before its process ends and its error is known; its
+# peers lose it at once. A core dump may take longer: then what the peers say is all there is.
+OWN_WORD_S: Final = 5.0
+_WAITING: Final = (Blame.COMMUNICATION, Blame.USER)
+
 
 @dataclass(frozen=True, slots=True)
 class Patience:
@@ -104,15 +112,6 @@ def say_again(standing: StandStill | None, hang: Hang, patience: Patience) -> st
         return None
     who = ranks_in_words(standing.ranks)
     return f"SIGCONT was sent to {who}, which a signal had stopped, and no rank has advanced since"
-
-
-EXIT_UNKNOWN: Final = 1  # if no rank's end gives another exit code
-# Ranks import for tens of seconds, and reach one line within seconds of each other: on two busy cores within 2 s.
-FIRST_SETTLE_S: Final = 3.0
-# A script that has raised still unwinds its threads, its loaders and its device before its process ends and its error is known; its
-# peers lose it at once. A core dump may take longer: then what the peers say is all there is.
-OWN_WORD_S: Final = 5.0
-_WAITING: Final = (Blame.COMMUNICATION, Blame.USER)
 
 
 @dataclass(frozen=True, slots=True)

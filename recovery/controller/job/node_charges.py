@@ -47,6 +47,8 @@ _BY_LEAVING: Final = {
 _ACTIONS: Final = {action.value: action for action in Action}
 _OF_FINDING: Final = frozenset({LeaveCause.BLAMED, LeaveCause.ACCUSED})
 
+Reasons = dict[str, LeaveReason]
+
 
 @dataclass(frozen=True, slots=True)
 class ChargedJob:
@@ -175,9 +177,6 @@ def corrects(
 def counting(charged: tuple[ChargedNode, ...]) -> frozenset[str]:
     """Return the nodes against which an incident counts."""
     return frozenset(one.node for one in charged if one.counts)
-
-
-Reasons = dict[str, LeaveReason]
 
 
 def find_nodes_to_leave(

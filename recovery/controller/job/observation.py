@@ -35,6 +35,8 @@ _ROOM: Final = KEPT + 1  # the one that is being written is none of those that a
 _NONE: Final = bytes(2 * _ROOM * 8)
 _TRIES: Final = 3  # of another thread, while this one adds
 
+_STEPS_SETTLED: Final = 2  # pauses before that are start-up, not the job's own
+
 
 class StepEnds:
     """A ring of the newest, each with its number and its time. One thread appends."""
@@ -78,9 +80,6 @@ def exit_of_today(end: RankExit) -> RankExit:
     said = end.error
     error = ErrorText(said.type_name, said.message, said.traceback) if said is not None else None
     return replace(end, words=read_end(error, end.last_lines))
-
-
-_STEPS_SETTLED: Final = 2  # pauses before that are start-up, not the job's own
 
 
 @dataclass(slots=True)

@@ -26,6 +26,12 @@ from recovery.messages.outside import PersonAct, PersonCommand, Refusal
 
 _No: TypeAlias = tuple[Refusal, str]
 
+_BEFORE_ADOPTION: Final = frozenset({PersonAct.CONFIRM_GONE, PersonAct.PAUSE, PersonAct.RESUME})
+"""Commands that a person can give for a job whose launchers still follow another controller.
+
+Resetting budgets is not among them: the adoption itself counts them as spent.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Floor:
@@ -38,13 +44,6 @@ class Floor:
     failure: Callable[[Finding], Failure]
     waits: str | None = None  # why the job is not taken over yet
     claimed: Collection[str] = ()  # nodes of an attempt that is not adopted yet
-
-
-_BEFORE_ADOPTION: Final = frozenset({PersonAct.CONFIRM_GONE, PersonAct.PAUSE, PersonAct.RESUME})
-"""Commands that a person can give for a job whose launchers still follow another controller.
-
-Resetting budgets is not among them: the adoption itself counts them as spent.
-"""
 
 
 def refusal_of(command: PersonCommand, ledger: Ledger, floor: Floor) -> _No | None:

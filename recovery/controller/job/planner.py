@@ -30,6 +30,12 @@ from recovery.journal.limits import PlanStep, Policy, out_of_patience, out_of_re
 from recovery.journal.node_records import LeaveCause, LeaveReason
 from recovery.messages.candidates import CheckpointVerdict
 
+_AT_START: Final = (
+    "the first attempt ended before any step, with an error of the program on every rank"
+)
+
+_ON_NODES: Final = (PlanStep.RESTART_IN_PLACE, PlanStep.MOVE, PlanStep.SHRINK)
+
 
 @dataclass(frozen=True, slots=True)
 class Scene:
@@ -47,9 +53,6 @@ class Scene:
 
 
 _ONE_MACHINE: Final = Scene()
-_AT_START: Final = (
-    "the first attempt ended before any step, with an error of the program on every rank"
-)
 
 
 def plan(
@@ -170,9 +173,6 @@ def _allowed(made: Plan, finding: Finding, ledger: Ledger, policy: Policy, scene
         return Plan(PlanStep.RESTART_IN_PLACE, _restart_reason(finding), finding.evidence)
     reason = f"the policy does not allow {made.step.value} for {kind.value}: {made.reason}"
     return Plan(PlanStep.ESCALATE, reason, finding.evidence, without=made.without)
-
-
-_ON_NODES: Final = (PlanStep.RESTART_IN_PLACE, PlanStep.MOVE, PlanStep.SHRINK)
 
 
 def is_worth_moving(factor: float, ledger: Ledger, policy: Policy) -> tuple[bool, str]:

@@ -41,6 +41,10 @@ from recovery.messages.exchange import Report
 
 Key = tuple[object, ...]
 
+log = logging.getLogger(__name__)
+
+_WARNINGS_MAX: Final = 100
+
 
 class LastingTimes:
     """Bounded: what nobody asks for in a whole attempt is forgotten, for keys name attempts and incidents that are over then."""
@@ -70,10 +74,7 @@ class LastingTimes:
             times_s.update({key: at_s + paused_s for key, at_s in times_s.items()})
 
 
-log = logging.getLogger(__name__)
-
 BACKOFF: Final = Backoff(first_s=0.5, cap_s=5.0)  # between two tries to write a failed journal
-_WARNINGS_MAX: Final = 100
 
 
 class BudgetStore(Protocol):

@@ -32,6 +32,8 @@ _NEAR: Final = {
     SharedKind.SWITCH: 3,
 }
 
+NOBODY_BARRED: Final[Mapping[str, str]] = {}
+
 
 class Spares:
     def __init__(
@@ -96,9 +98,6 @@ def _broken(
     workers = [PlacedWorker(node, node) for node in dict.fromkeys((*before, *spares))]
     found = explain_shared(workers, lost, parts)
     return frozenset(one.part for one in (*found.named, *found.tied))
-
-
-NOBODY_BARRED: Final[Mapping[str, str]] = {}
 
 
 def gone_nodes(ledger: Ledger, there: Collection[str]) -> set[str]:

@@ -14,6 +14,10 @@ from detectors.finding import Finding, Kind, Severity
 from detectors.wording import ranks_in_words
 from recovery.controller.cluster.notices import Notice, NoticeKind, job_argument
 
+_SLOW_MAX: Final = 8  # ranks of one job; more of them have a common cause
+_RANKS_MAX: Final = 32
+_NEED_MAX: Final = 60
+
 
 class WatchedState(Enum):
     STARTING = "starting"  # no rank has made two steps
@@ -39,11 +43,6 @@ class WatchedVerdict:
     def ranks(self) -> tuple[int, ...]:
         """Return the ranks that the job waits for."""
         return tuple(sorted({rank for finding in self.findings for rank in finding.ranks}))
-
-
-_SLOW_MAX: Final = 8  # ranks of one job; more of them have a common cause
-_RANKS_MAX: Final = 32
-_NEED_MAX: Final = 60
 
 
 class JudgedJob(Protocol):

@@ -14,6 +14,13 @@ from recovery.journal.records import Record
 
 __all__ = ["replace"]
 
+_DAY_S: Final = 86400.0
+_PROVEN_MAX: Final = 16  # the kind counts, and a job changes it rarely
+_BARREN_MAX: Final = 1000  # restarts that are remembered; limits are far below
+_START_FAILURES_MAX: Final = 64  # far above the limits that end a job which never makes a step
+_NOT_LOADED_MAX: Final = 64  # checkpoints; a folder that is kept tidy holds a few
+RESTARTS: Final = (Cause.TAKEOVER, Cause.INCIDENT)
+
 if TYPE_CHECKING:
     from dataclasses import replace  # so the types of the changes are checked
 else:
@@ -30,14 +37,6 @@ else:
         if len(fields) > count:
             raise TypeError(f"a ledger has no {', '.join(changes.keys() - value.__dict__.keys())}")
         return copy
-
-
-_DAY_S: Final = 86400.0
-_PROVEN_MAX: Final = 16  # the kind counts, and a job changes it rarely
-_BARREN_MAX: Final = 1000  # restarts that are remembered; limits are far below
-_START_FAILURES_MAX: Final = 64  # far above the limits that end a job which never makes a step
-_NOT_LOADED_MAX: Final = 64  # checkpoints; a folder that is kept tidy holds a few
-RESTARTS: Final = (Cause.TAKEOVER, Cause.INCIDENT)
 
 
 def with_restart(ledger: Ledger, record: AttemptStarted) -> Ledger:

@@ -22,6 +22,8 @@ from recovery.messages.outside import PersonAct, PersonCommand, trains
 
 _PLANNED: Final = (OutcomeKind.STOPPED, OutcomeKind.TIME_LIMIT)
 
+_COMMANDS_MAX: Final = 1000  # keys of a person's commands; a client repeats within minutes
+
 
 def fold_job_opened(record: JobOpened, ledger: Ledger) -> Ledger:
     return replace(ledger, job_id=record.job_id, name=record.name)
@@ -92,9 +94,6 @@ def close(ledger: Ledger, closing: Closing) -> Ledger:
 
 def fold_job_ended(record: JobEnded, ledger: Ledger) -> Ledger:
     return replace(ledger, ended=record.outcome, closing=None, incident=None)
-
-
-_COMMANDS_MAX: Final = 1000  # keys of a person's commands; a client repeats within minutes
 
 
 def fold_person_acted(record: PersonActed, ledger: Ledger) -> Ledger:

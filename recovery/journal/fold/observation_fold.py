@@ -46,6 +46,10 @@ from recovery.journal.records import Record
 
 _WRONG_MAX: Final = 16  # newest
 
+_DIFFERING_MAX: Final = 16  # newest; a rank has two snapshots
+
+_READ_S_MIN: Final = 0.1  # less is how long a cache or a start takes, and no read rate
+
 
 def fold_numbers_wrong(record: NumbersWrong, ledger: Ledger) -> Ledger:
     return replace(ledger, wrong_numbers=(*ledger.wrong_numbers, record)[-_WRONG_MAX:])
@@ -100,9 +104,6 @@ def _told(ledger: Ledger) -> int:
     return ledger.number if ledger.wish is Wish.RANKS else ledger.revision
 
 
-_DIFFERING_MAX: Final = 16  # newest; a rank has two snapshots
-
-
 def fold_replicas_differ(record: ReplicasDiffer, ledger: Ledger) -> Ledger:
     return replace(ledger, differing=(*ledger.differing, record)[-_DIFFERING_MAX:])
 
@@ -113,9 +114,6 @@ def fold_parallel_declared(record: ParallelDeclared, ledger: Ledger) -> Ledger:
 
 def fold_replicas_known(record: ReplicasKnown, ledger: Ledger) -> Ledger:
     return replace(ledger, replicas=record)
-
-
-_READ_S_MIN: Final = 0.1  # less is how long a cache or a start takes, and no read rate
 
 
 class RunSums(NamedTuple):

@@ -21,6 +21,9 @@ _READABLE_MAX: Final = 48
 _PATH_MAX: Final = 256  # a service accepts keys of 512 characters (recovery/api/wire.py)
 _DIGEST_CHARACTERS: Final = 12
 
+_UNREADABLE: Final = re.compile(r"[^A-Za-z0-9._-]+")
+_TITLE_PART_MAX: Final = 28  # two of them, a dash and a suffix fit into 63 characters
+
 
 @dataclass(frozen=True, slots=True)
 class JobKey:
@@ -141,10 +144,6 @@ def default_title(folder: Path, target: str, *, is_module: bool = False) -> str:
         words = [path.parent.name, path.stem]
     readable = [_UNREADABLE.sub("-", word).strip("-._")[:_TITLE_PART_MAX] for word in words]
     return "-".join(filter(None, readable))
-
-
-_UNREADABLE: Final = re.compile(r"[^A-Za-z0-9._-]+")
-_TITLE_PART_MAX: Final = 28  # two of them, a dash and a suffix fit into 63 characters
 
 
 def slurm_name(environment: Mapping[str, str]) -> str | None:

@@ -101,6 +101,20 @@ END_WORDS: Final = {
 _MINUTES_S, _HOURS_S = 120.0, 7200.0
 _LINES_MAX = 20  # shown of a burst of alerts: a dead switch causes 1,000
 
+_SAME_BY: Final = {
+    NameMatch.EXACT: "the same name",
+    NameMatch.CASE: "the same but for capitals",
+    NameMatch.SHORT: "the only node with this short name",
+    NameMatch.ADDRESS: "the only node with this address",
+}
+
+_TAKEN_BECAUSE = {
+    ClaimProof.PROCESSES: "its processes are gone",
+    ClaimProof.LOCK: "its processes, in another container, are gone",
+    ClaimProof.BOOT: "the machine has rebooted since",
+    ClaimProof.PERSON: "--take-over states that it is gone",
+}
+
 
 @singledispatch
 def narrate(record: Record) -> str | None:  # noqa: ARG001 - the default of a dispatch
@@ -153,14 +167,6 @@ def _(record: EvidenceTaken) -> list[str]:
 def _told_as(one: NodeEvidence) -> str:
     """Return what the alert calls the node, where that is another name, and why it is the same node."""
     return f" ({one.told_node} in the alert; {_SAME_BY[one.match]})" if one.told_node else ""
-
-
-_SAME_BY: Final = {
-    NameMatch.EXACT: "the same name",
-    NameMatch.CASE: "the same but for capitals",
-    NameMatch.SHORT: "the only node with this short name",
-    NameMatch.ADDRESS: "the only node with this address",
-}
 
 
 @details.register
@@ -260,14 +266,6 @@ def _long(seconds: float) -> str:
     if seconds < _MINUTES_S:
         return f"{seconds:.3g} s"
     return f"{seconds / 60:.3g} min" if seconds < _HOURS_S else f"{seconds / 3600:.3g} h"
-
-
-_TAKEN_BECAUSE = {
-    ClaimProof.PROCESSES: "its processes are gone",
-    ClaimProof.LOCK: "its processes, in another container, are gone",
-    ClaimProof.BOOT: "the machine has rebooted since",
-    ClaimProof.PERSON: "--take-over states that it is gone",
-}
 
 
 @narrate.register

@@ -36,33 +36,6 @@ if TYPE_CHECKING:
     from psycopg.errors import Diagnostic
     from psycopg_pool import ConnectionPool
 
-
-class DatabaseAwayError(JournalError):
-    """The database can't be reached: nothing was tried, so nothing was written."""
-
-
-class CommitUnknownError(RankmendError):
-    """The answer to a write was lost, or it came with a warning: it may have been written or not.
-
-    Not a JournalError, which says that nothing was written: whoever gets this must read back before any effect.
-    """
-
-
-class StatementRefusedError(JournalError):
-    """The database refused a statement: nothing was written."""
-
-    def __init__(self, text: str, sqlstate: str) -> None:
-        super().__init__(text)
-        self.sqlstate = sqlstate
-
-
-class LeaseLostError(RankmendError):
-    """The database refused a write because the lease under which it was made is over.
-
-    Not a JournalError: trying again does not help, and somebody else may decide for the job already.
-    """
-
-
 FORMS: Final = " ".join(
     f"-c {name}={value}"
     for name, value in {
@@ -134,6 +107,32 @@ SELECT set_config(name, '0', false) FROM pg_settings WHERE name IN ('idle_sessio
 """
 
 Row: TypeAlias = tuple[Any, ...]
+
+
+class DatabaseAwayError(JournalError):
+    """The database can't be reached: nothing was tried, so nothing was written."""
+
+
+class CommitUnknownError(RankmendError):
+    """The answer to a write was lost, or it came with a warning: it may have been written or not.
+
+    Not a JournalError, which says that nothing was written: whoever gets this must read back before any effect.
+    """
+
+
+class StatementRefusedError(JournalError):
+    """The database refused a statement: nothing was written."""
+
+    def __init__(self, text: str, sqlstate: str) -> None:
+        super().__init__(text)
+        self.sqlstate = sqlstate
+
+
+class LeaseLostError(RankmendError):
+    """The database refused a write because the lease under which it was made is over.
+
+    Not a JournalError: trying again does not help, and somebody else may decide for the job already.
+    """
 
 
 @dataclass(slots=True)

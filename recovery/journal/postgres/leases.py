@@ -31,6 +31,22 @@ from recovery.journal.postgres.database import (
 # A reading is wrong by half of what it took at most. One that took longer doesn't replace a better one.
 READING_S_MAX: Final = 0.5
 
+log = logging.getLogger(__name__)
+
+LEASE_OVER: Final = "RM001"
+JOURNAL_MOVED: Final = "RM002"
+NO_JOURNAL: Final = "RM003"
+_RENEWALS: Final = 4  # within a lease: three may fail
+_KNOWN: Final = "SELECT 1 FROM rankmend.controller WHERE controller_id = %s"
+_UNIX_S: Final = "extract(epoch FROM clock_timestamp())::float8"
+_TURN_S: Final = 1.0  # between two renewals: one commit a second
+# In the order of their names, so that two controllers that take the same ones can't wait for each other.
+_TAKE_FREE: Final = (
+    "SELECT free.name, taken.epoch FROM (SELECT name, %s::uuid AS taker FROM rankmend.journal"
+    " WHERE name = ANY(%s) AND holder IS DISTINCT FROM %s ORDER BY name) AS free"
+    " CROSS JOIN LATERAL rankmend.take(free.name, free.taker) AS taken"
+)
+
 
 class DatabaseClock:
     def __init__(self, clock: Clock) -> None:
@@ -54,23 +70,6 @@ class DatabaseClock:
         with self._lock:
             if self._offset_s is None or answered_at_s - asked_at_s <= READING_S_MAX:
                 self._offset_s = database_unix_s - (asked_at_s + answered_at_s) / 2
-
-
-log = logging.getLogger(__name__)
-
-LEASE_OVER: Final = "RM001"
-JOURNAL_MOVED: Final = "RM002"
-NO_JOURNAL: Final = "RM003"
-_RENEWALS: Final = 4  # within a lease: three may fail
-_KNOWN: Final = "SELECT 1 FROM rankmend.controller WHERE controller_id = %s"
-_UNIX_S: Final = "extract(epoch FROM clock_timestamp())::float8"
-_TURN_S: Final = 1.0  # between two renewals: one commit a second
-# In the order of their names, so that two controllers that take the same ones can't wait for each other.
-_TAKE_FREE: Final = (
-    "SELECT free.name, taken.epoch FROM (SELECT name, %s::uuid AS taker FROM rankmend.journal"
-    " WHERE name = ANY(%s) AND holder IS DISTINCT FROM %s ORDER BY name) AS free"
-    " CROSS JOIN LATERAL rankmend.take(free.name, free.taker) AS taken"
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,8 @@ _OPTIONS: Final = (
     rf"-c default_transaction_isolation=read\ committed {FORMS}"
 )
 
+_INNER: Final = frozenset({"demand_lease"})  # called by other functions only
+
 
 @dataclass(frozen=True, slots=True)
 class Migration:
@@ -74,9 +76,6 @@ def render_grants(role: str = ROLE) -> str:
         f"GRANT SELECT ON ALL TABLES IN SCHEMA rankmend TO {role};\n"
         f"GRANT EXECUTE ON FUNCTION\n    {functions}\nTO {role};\n"
     )
-
-
-_INNER: Final = frozenset({"demand_lease"})  # called by other functions only
 
 
 def migrate(url: DatabaseUrl, *, is_dry: bool) -> MigrationPlan:

@@ -59,6 +59,19 @@ _Writing: TypeAlias = tuple[tuple[Entry, ...], list[JournalRow]]
 # Lease, number and checksum of the record before, rows.
 HoldBack: TypeAlias = Callable[[JournalLease, int, bytes, list[JournalRow]], None]
 
+_JOURNALS_MAX: Final = 100  # in one statement: each has 13 values
+
+# In a question `record` is this journal. Not materialized: the conditions of the question find the rows by the index.
+_RECORD: Final = (
+    f"WITH record AS NOT MATERIALIZED (SELECT {', '.join(JournalRow._fields)}"  # noqa: S608 - our own text
+    " FROM rankmend.record WHERE journal = %s) "
+)
+_NEWEST: Final = (
+    "SELECT asked.name, newest.number, newest.unix_s FROM unnest(%s::text[]) AS asked (name)"
+    " CROSS JOIN LATERAL (SELECT number, unix_s FROM rankmend.record WHERE journal = asked.name"
+    " ORDER BY number DESC LIMIT 1) AS newest"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class ReadJournal:
@@ -414,9 +427,6 @@ def read_journals(database: Database, journals: Sequence[str]) -> Mapping[str, R
     return found
 
 
-_JOURNALS_MAX: Final = 100  # in one statement: each has 13 values
-
-
 @dataclass(slots=True)
 class _Held:
     """Rows of one journal behind number ``after``, which has the checksum ``head``."""
@@ -480,16 +490,6 @@ class AppendGroup:
         return failed
 
 
-# In a question `record` is this journal. Not materialized: the conditions of the question find the rows by the index.
-_RECORD: Final = (
-    f"WITH record AS NOT MATERIALIZED (SELECT {', '.join(JournalRow._fields)}"  # noqa: S608 - our own text
-    " FROM rankmend.record WHERE journal = %s) "
-)
-_NEWEST: Final = (
-    "SELECT asked.name, newest.number, newest.unix_s FROM unnest(%s::text[]) AS asked (name)"
-    " CROSS JOIN LATERAL (SELECT number, unix_s FROM rankmend.record WHERE journal = asked.name"
-    " ORDER BY number DESC LIMIT 1) AS newest"
-)
 _NOTHING: Final = Written(0, (0,), is_exact=True)
 
 

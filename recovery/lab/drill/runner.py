@@ -39,6 +39,8 @@ _CHECKPOINT: Final = "checkpoint"  # the section in which ranks save
 
 Tell = Callable[[str], None]
 
+_JOURNAL_FULL: Final = FaultKind.JOURNAL_FULL.value
+
 
 class OverdueError(RankmendError):
     """The drill's time is over."""
@@ -56,9 +58,6 @@ class JobProcess(Protocol):
     def poll(self) -> int | None: ...
     def wait(self, timeout: float | None = None) -> int: ...
     def send_signal(self, sig: int) -> None: ...
-
-
-_JOURNAL_FULL: Final = FaultKind.JOURNAL_FULL.value
 
 
 @dataclass(slots=True)

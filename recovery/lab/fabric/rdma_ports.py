@@ -27,6 +27,18 @@ ACTIVE: Final = "4"  # IB_PORT_ACTIVE of rdma/ib_verbs.h
 ROCE_V2: Final = "RoCE v2"
 _DEVICE: Final = re.compile(r"(?P<device>[A-Za-z0-9_.-]{1,64})(:(?P<port>\d{1,3}))?")
 
+PROGRAM: Final = "ib_write_bw"
+HELP_S_MAX: Final = 20.0
+# Beyond the time of sending: it opens the device, waits a second on purpose, pins memory and connects queue pairs.
+SETUP_S_MAX: Final = 20.0
+_TEXT_MAX: Final = 250
+# Its server listens on this address only, from 23.07 on. 4.5 has `--source_ip`, which its parser takes for another option.
+_BIND: Final = "--bind_source_ip"
+# The same versions meet at IPv6 addresses, where both ends are told so.
+_MEET_OVER_IPV6: Final = "--ipv6-addr"
+_IPV6_GID: Final = "--ipv6"  # where it chooses the GID itself
+_MARK: Final = "--ib-dev"  # an option of every version
+
 
 @dataclass(frozen=True, slots=True)
 class RailPort:
@@ -183,19 +195,6 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise SourceError(f"cannot read {path}: {error}") from error
-
-
-PROGRAM: Final = "ib_write_bw"
-HELP_S_MAX: Final = 20.0
-# Beyond the time of sending: it opens the device, waits a second on purpose, pins memory and connects queue pairs.
-SETUP_S_MAX: Final = 20.0
-_TEXT_MAX: Final = 250
-# Its server listens on this address only, from 23.07 on. 4.5 has `--source_ip`, which its parser takes for another option.
-_BIND: Final = "--bind_source_ip"
-# The same versions meet at IPv6 addresses, where both ends are told so.
-_MEET_OVER_IPV6: Final = "--ipv6-addr"
-_IPV6_GID: Final = "--ipv6"  # where it chooses the GID itself
-_MARK: Final = "--ib-dev"  # an option of every version
 
 
 @dataclass(frozen=True, slots=True)

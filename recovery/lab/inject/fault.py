@@ -4,6 +4,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+_HOOK: Final = "a Python rank of a job that allows drills"
+_ROOT: Final = "root"
+_FUSE: Final = "root, FUSE, pip install mfusepy"
+
 
 class TargetKind(Enum):
     """What a fault can be made on."""
@@ -74,9 +78,6 @@ class FaultFacts:
 _RANK: Final = (TargetKind.RANK,)
 _CARD: Final = (TargetKind.INTERFACE,)
 _PATH: Final = (TargetKind.PATH,)
-_HOOK: Final = "a Python rank of a job that allows drills"
-_ROOT: Final = "root"
-_FUSE: Final = "root, FUSE, pip install mfusepy"
 
 FACTS: Final = {
     FaultKind.KILL: FaultFacts(FaultGroup.PROCESS, _RANK, "kill a rank (SIGKILL)", "its user"),

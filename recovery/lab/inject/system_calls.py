@@ -41,6 +41,15 @@ _UMOUNT_NOFOLLOW: Final = 8
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
+_HEADER: Final = struct.Struct("=IHHII")  # struct nlmsghdr: length first
+_PROTOCOL_AT: Final = _HEADER.size + 5  # rtm_protocol in struct rtmsg
+_KERNEL: Final = 2
+
+TIMEOUT_S: Final = 15.0
+_SAID_MAX: Final = 300
+
+_T = TypeVar("_T")
+
 
 def count_mounts(path: str) -> int:
     """Return how many mounts lie on a folder, one above the other, in this mount namespace."""
@@ -79,9 +88,6 @@ def _plain(text: str) -> str:
 
 
 _MAGIC: Final = struct.pack("=I", 0x45311224)
-_HEADER: Final = struct.Struct("=IHHII")  # struct nlmsghdr: length first
-_PROTOCOL_AT: Final = _HEADER.size + 5  # rtm_protocol in struct rtmsg
-_KERNEL: Final = 2
 
 
 def without_kernels(saved: bytes) -> bytes:
@@ -97,10 +103,6 @@ def without_kernels(saved: bytes) -> bytes:
             kept.append(saved[at : at + (length + 3 & ~3)])
         at += length + 3 & ~3
     return _MAGIC + b"".join(kept) if kept else b""
-
-
-TIMEOUT_S: Final = 15.0
-_SAID_MAX: Final = 300
 
 
 def run_program(argv: Sequence[str], data: bytes = b"") -> bytes:
@@ -124,9 +126,6 @@ def run_program(argv: Sequence[str], data: bytes = b"") -> bytes:
 def need_program(name: str) -> None:
     if shutil.which(name) is None:
         raise NoSourceError(f"the program {name} is not on this node")
-
-
-_T = TypeVar("_T")
 
 
 def lock_clocks(gpu: str, mhz: int) -> None:

@@ -14,6 +14,9 @@ GPUS_MEASURED: Final = 16_384  # the size at which times that grow with the job 
 GPUS_MAX: Final = 262_144
 DAYS_MAX: Final = 3_650.0
 
+# StepFun trace (arXiv 2502.03885): medians by class; mean over median of all 584 faults is 133 h / 20.4 h.
+_TAIL: Final = 133.0 / 20.4
+
 
 @dataclass(frozen=True, slots=True)
 class RepairTime:
@@ -27,8 +30,6 @@ class RepairTime:
         return math.sqrt(2.0 * math.log(max(self.mean_h / self.median_h, 1.0)))
 
 
-# StepFun trace (arXiv 2502.03885): medians by class; mean over median of all 584 faults is 133 h / 20.4 h.
-_TAIL: Final = 133.0 / 20.4
 REPAIRS: Final = {
     "gpu": RepairTime(16.8, 16.8 * _TAIL),
     "cable": RepairTime(47.4, 47.4 * _TAIL),

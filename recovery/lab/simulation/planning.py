@@ -20,6 +20,9 @@ _SHORT: Final = {"interval": "interval_s", "snapshots": "snapshot_interval_s", "
 Rebuild = Callable[[Assumptions], Campaign]
 """Returns the campaign with other assumptions; the faults of a seed stay the same."""
 
+_MTTR: Final = "mttr"
+_UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+
 
 def spares_for(outcomes: Sequence[RunOutcome], wanted_ratio: float) -> int:
     """Return the fewest spares with which enough nodes are usable for this share of the time.
@@ -128,10 +131,6 @@ def _parse(text: str) -> tuple[str, float]:
         some = ", ".join((_MTTR, *_SHORT, *known))
         raise ConfigError(f"{text!r} is not NAME=VALUE with a name that is known: {some}")
     return key, _number(text, value)
-
-
-_MTTR: Final = "mttr"
-_UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def _number(text: str, value: str) -> float:

@@ -40,6 +40,11 @@ from recovery.launcher.processes.process_tree import (
 
 _NOGROUP: Final = 65534
 
+LOOK_S_MAX: Final = 5.0  # /proc of 5,000 processes takes 0.1 s
+_PAUSE_S: Final = 0.05
+
+OtherJobs = Callable[[], Sequence[str]]  # raises SourceError where Slurm does not answer
+
 
 def call_as_user(uid: int, function: Callable[[], Any], timeout_s: float) -> Any:
     """Return what the function returns, which must be JSON; raise SourceError."""
@@ -61,12 +66,6 @@ def _group_of(uid: int) -> int:
         return pwd.getpwuid(uid).pw_gid
     except KeyError:
         return _NOGROUP
-
-
-LOOK_S_MAX: Final = 5.0  # /proc of 5,000 processes takes 0.1 s
-_PAUSE_S: Final = 0.05
-
-OtherJobs = Callable[[], Sequence[str]]  # raises SourceError where Slurm does not answer
 
 
 @dataclass(frozen=True, slots=True)

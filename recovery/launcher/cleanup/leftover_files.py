@@ -38,6 +38,8 @@ _NAME_BYTES_MAX: Final = 4096
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _FILE: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
+_DEPTH_MAX: Final = 16
+
 
 class LeftoverKind(Enum):
     RUN = "run"  # rankmend's own, of a launcher
@@ -173,9 +175,6 @@ def _read(folder: int, name: str, uid: int) -> str:
         return os.read(descriptor, _NAME_BYTES_MAX).decode("utf-8", "replace")
     finally:
         os.close(descriptor)
-
-
-_DEPTH_MAX: Final = 16
 
 
 @dataclass(frozen=True, slots=True)

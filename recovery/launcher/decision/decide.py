@@ -44,6 +44,8 @@ LEASE_STEP_S: Final = 0.25  # a smaller change of the lease is not worth a messa
 STOP_ALONE_S: Final = 5.0
 LEFTOVER_S: Final = 5.0  # for children that outlive their ranks, if all ranks ended with 0
 
+_Rule = Callable[[Order | None, LauncherState, float], LauncherDecision]
+
 
 def decide(order: Order | None, state: LauncherState, now_s: float) -> LauncherDecision:
     """Return the next actions and the state after them; without actions nothing is due.
@@ -260,7 +262,6 @@ def _continue_ranks(order: Order | None, state: LauncherState, _now_s: float) ->
     return LauncherDecision(replace(state, continued=asked), (action,))
 
 
-_Rule = Callable[[Order | None, LauncherState, float], LauncherDecision]
 _RULES: Final[tuple[_Rule, ...]] = (
     _keep_lease,
     _end_leftovers,

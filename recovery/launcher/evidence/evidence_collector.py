@@ -44,6 +44,21 @@ TOTAL_BYTES_MAX: Final = 64 << 20  # per attempt: 8 ranks with 8 MB each
 INCIDENTS_MAX: Final = 20  # per job; people look at a job before it fails this often
 ALL_BYTES_MAX: Final = 512 << 20  # per job
 
+log = logging.getLogger(__name__)
+
+NOTES_MAX: Final = 32
+REPORTS_WITH_RANKS: Final = 3  # several, so that one may be lost
+# a message may have 8 MiB; a trimmed dump takes 12 kB and its groups
+TOLD_BYTES_MAX: Final = 2 << 20
+# Shares of the allowed time: reading the state of every thread may take the first, and the last is
+# reserved for writing the answers.
+_READING_SHARE: Final = 0.4
+_WRITING_SHARE: Final = 0.2
+_STACKS_S_MAX: Final = 1.0  # faulthandler answers from C in milliseconds, or not at all
+_POLL_S: Final = 0.02
+_QUIET_POLLS: Final = 5  # an answer that hasn't grown for 0.1 s is complete
+_INCIDENT_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
 
 class EvidenceFolder:
     """Accepts files until it is full. A file that can't be written becomes a note, never an error."""
@@ -100,22 +115,6 @@ def _rotate(incidents: Path, keep: Path) -> None:
 
 def _size(folder: Path) -> int:
     return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file())
-
-
-log = logging.getLogger(__name__)
-
-NOTES_MAX: Final = 32
-REPORTS_WITH_RANKS: Final = 3  # several, so that one may be lost
-# a message may have 8 MiB; a trimmed dump takes 12 kB and its groups
-TOLD_BYTES_MAX: Final = 2 << 20
-# Shares of the allowed time: reading the state of every thread may take the first, and the last is
-# reserved for writing the answers.
-_READING_SHARE: Final = 0.4
-_WRITING_SHARE: Final = 0.2
-_STACKS_S_MAX: Final = 1.0  # faulthandler answers from C in milliseconds, or not at all
-_POLL_S: Final = 0.02
-_QUIET_POLLS: Final = 5  # an answer that hasn't grown for 0.1 s is complete
-_INCIDENT_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)

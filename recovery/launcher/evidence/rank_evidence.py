@@ -42,6 +42,17 @@ THREADS_MAX: Final = 512  # per rank: PyTorch, NCCL and a loader have some hundr
 _FILE_BYTES_MAX: Final = 4096  # a kernel stack has at most 64 lines
 _STATUS: Final = ("VmRSS:", "voluntary_ctxt_switches:", "nonvoluntary_ctxt_switches:")
 
+STACKS_BYTES_MAX: Final = 256 << 10  # 100 frames of 100 threads, as faulthandler's own bounds, fit
+_STATUS_BYTES_MAX: Final = 8192
+_DEAF: Final = frozenset("TtDZXx")  # a signal reaches none of these now
+
+ENTRIES: Final = 2000  # PyTorch's own default from 2.7 on; before that the recorder was off
+_SIZE: Final = "TORCH_FR_BUFFER_SIZE"
+_OLD_SIZE: Final = "TORCH_NCCL_TRACE_BUFFER_SIZE"
+_DUMPS: Final = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+_PIPE: Final = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
+_ON_TIMEOUT: Final = "TORCH_NCCL_DUMP_ON_TIMEOUT"
+
 
 def describe_rank(
     pid: int,
@@ -111,11 +122,6 @@ def _read(path: str) -> str:
         return ""  # gone, or not for this user
 
 
-STACKS_BYTES_MAX: Final = 256 << 10  # 100 frames of 100 threads, as faulthandler's own bounds, fit
-_STATUS_BYTES_MAX: Final = 8192
-_DEAF: Final = frozenset("TtDZXx")  # a signal reaches none of these now
-
-
 def ask_for_stacks(path: Path, training: ProcessRef | None = None) -> str | None:
     """Ask the process that offers its stacks in this file for them; return a reason if it was not asked.
 
@@ -183,14 +189,6 @@ def _catches(pid: int) -> bool:
         status = file.read(_STATUS_BYTES_MAX)
     mask = status.partition(b"\nSigCgt:")[2].partition(b"\n")[0].strip()
     return bool(mask) and bool(int(mask, 16) >> (layout.STACKS_SIGNAL - 1) & 1)
-
-
-ENTRIES: Final = 2000  # PyTorch's own default from 2.7 on; before that the recorder was off
-_SIZE: Final = "TORCH_FR_BUFFER_SIZE"
-_OLD_SIZE: Final = "TORCH_NCCL_TRACE_BUFFER_SIZE"
-_DUMPS: Final = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
-_PIPE: Final = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
-_ON_TIMEOUT: Final = "TORCH_NCCL_DUMP_ON_TIMEOUT"
 
 
 @dataclass(frozen=True, slots=True)

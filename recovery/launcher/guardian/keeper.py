@@ -30,6 +30,11 @@ END_S: Final = 15.0  # a debugger that prints a stack needs seconds
 _STOPPED: Final = "T"
 _TRACED: Final = "t"
 
+log = logging.getLogger(__name__)
+
+GUARDIANS_LOST_MAX: Final = 3  # after that, somebody kills them on purpose
+LEFTOVERS_S_MAX: Final = 60.0  # as policy.fence_timeout_s: a process that lives longer will not go
+
 
 class Care(Enum):
     """The action that a guardian needs from its launcher."""
@@ -67,12 +72,6 @@ class GuardianWatch:
             self.stops += 1
             return Care.WAKE
         return Care.NOTHING
-
-
-log = logging.getLogger(__name__)
-
-GUARDIANS_LOST_MAX: Final = 3  # after that, somebody kills them on purpose
-LEFTOVERS_S_MAX: Final = 60.0  # as policy.fence_timeout_s: a process that lives longer will not go
 
 
 class GuardianKeeper:

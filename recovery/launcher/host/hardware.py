@@ -58,6 +58,10 @@ OWN: Final = frozenset({RUN_QUEUE, THROTTLED, PRESSURE, CGROUP_INFO})  # not tak
 Labels = tuple[tuple[str, str], ...]
 _Key = tuple[str, Labels]
 
+_BYTES_MAX: Final = 4096
+_FILES_MAX: Final = 64
+_MIXED: Final = "several"
+
 
 def read_agent_page(url: str = PAGE_URL) -> str:
     """Return the page of this node's agent, or raise SourceError with the reason why there is none."""
@@ -293,11 +297,6 @@ def _read(path: Path) -> str:
             return file.read(_FILE_BYTES_MAX).decode("utf-8", "replace")
     except OSError:
         return ""
-
-
-_BYTES_MAX: Final = 4096
-_FILES_MAX: Final = 64
-_MIXED: Final = "several"
 
 
 def read_node_kinds(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> NodeKinds:

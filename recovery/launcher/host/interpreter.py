@@ -19,6 +19,30 @@ from rankmend.errors import ConfigError, LaunchError
 
 IMPORT_S_MAX: Final = 300.0  # with `import torch` from a cold network file system
 
+_SAID_CHARACTERS: Final = 500
+_ASK_COUNT: Final = """
+import sys
+sys.path[:] = [entry for entry in sys.path if entry]
+import torch
+kind = sys.argv[1]
+if kind == "auto":
+    module = getattr(torch, "accelerator", torch.cuda)
+else:
+    module = getattr(torch, {"gpu": "cuda"}.get(kind, kind), None)
+is_device = hasattr(module, "is_available") and hasattr(module, "device_count")
+print("devices", module.device_count() if is_device and module.is_available() else 0)
+"""
+
+_PROCESSORS_MAX: Final = 1 << 16
+_ASK_BINDING: Final = """
+import json, sys
+sys.path[:] = [entry for entry in sys.path if entry]
+from torch.numa import binding
+options = binding.NumaOptions(affinity_mode=binding.AffinityMode(sys.argv[1]))
+ask = binding._get_logical_cpus_to_bind_to
+print(json.dumps([sorted(ask(gpu_index=i, numa_options=options)) for i in range(int(sys.argv[2]))]))
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class InterpreterAnswer:
@@ -56,21 +80,6 @@ def ask_interpreter(
     return InterpreterAnswer(done.returncode, line, done.stderr.strip())
 
 
-_SAID_CHARACTERS: Final = 500
-_ASK_COUNT: Final = """
-import sys
-sys.path[:] = [entry for entry in sys.path if entry]
-import torch
-kind = sys.argv[1]
-if kind == "auto":
-    module = getattr(torch, "accelerator", torch.cuda)
-else:
-    module = getattr(torch, {"gpu": "cuda"}.get(kind, kind), None)
-is_device = hasattr(module, "is_available") and hasattr(module, "device_count")
-print("devices", module.device_count() if is_device and module.is_available() else 0)
-"""
-
-
 def count_devices(
     python: str, environment: Mapping[str, str], kind: str, timeout_s: float = IMPORT_S_MAX
 ) -> int:
@@ -84,17 +93,6 @@ def count_devices(
         said = told.error[-_SAID_CHARACTERS:]
         raise LaunchError(f"can't ask {python} for its devices: exit code {told.exit_code}: {said}")
     return int(words[1])
-
-
-_PROCESSORS_MAX: Final = 1 << 16
-_ASK_BINDING: Final = """
-import json, sys
-sys.path[:] = [entry for entry in sys.path if entry]
-from torch.numa import binding
-options = binding.NumaOptions(affinity_mode=binding.AffinityMode(sys.argv[1]))
-ask = binding._get_logical_cpus_to_bind_to
-print(json.dumps([sorted(ask(gpu_index=i, numa_options=options)) for i in range(int(sys.argv[2]))]))
-"""
 
 
 def read_bindings(

@@ -28,6 +28,10 @@ from recovery.launcher.membership.checkpoint_access import Advance
 from recovery.messages.candidates import Share
 from recovery.messages.exchange import Endpoint, Found, FoundCheckpoint, Peer
 
+# After a controller's restart all launchers come back, two connections each. A TLS handshake
+# costs the controller about 1 ms of its core; so spread, they take half of it.
+RETURNS_PER_S: Final = 500.0
+
 
 @dataclass(frozen=True, slots=True)
 class Lease:
@@ -64,11 +68,6 @@ def prolong(
 def boot_time_s() -> float:
     """Return CLOCK_BOOTTIME in seconds."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-# After a controller's restart all launchers come back, two connections each. A TLS handshake
-# costs the controller about 1 ms of its core; so spread, they take half of it.
-RETURNS_PER_S: Final = 500.0
 
 
 def spread_s(launchers: int) -> float:

@@ -49,6 +49,28 @@ TURN_EVERY: Final = 1 / 3  # share of the lease
 TURN_PEERS: Final = 8  # in a turn: all 31 of a long list within 4 turns
 AGAIN_MAX: Final = 4  # of them, those that did not answer; the others must not wait for ever
 
+log = logging.getLogger(__name__)
+
+LINE_BYTES_MAX: Final = 1024
+SECRETS_MAX: Final = 4  # per job; a controller that lost the secret makes a new one
+NONCE_BYTES: Final = 32
+EXCHANGE_S_MAX: Final = 2.0  # a round trip and an HMAC: milliseconds; a busy machine takes longer
+SERVED_MAX: Final = 256  # connections at once; a further one is closed and asks again
+ASKED_AT_ONCE: Final = 64
+ASK_AFTER: Final = 1 / 3  # share of the lease without the controller after which it asks its peers
+ROUND_EVERY: Final = 1 / 6  # share of the lease: several rounds before it ends
+UNREACHABLE_MAX: Final = 100
+LOOK_S: Final = 0.2
+CLOSE_S_MAX: Final = 5.0
+_FAILURES: Final = (
+    OSError,
+    ValueError,
+    asyncio.TimeoutError,  # its own class before Python 3.11
+    asyncio.IncompleteReadError,
+    asyncio.LimitOverrunError,
+    msgspec.MsgspecError,
+)
+
 
 class PeerTurns:
     def __init__(self, launcher_id: str, shuffle: Callable[[list[Peer]], object]) -> None:
@@ -87,29 +109,6 @@ class PeerTurns:
         turn = again + others[: TURN_PEERS - len(again)]
         self._queue = [one for one in self._queue if one not in turn] + turn
         return turn
-
-
-log = logging.getLogger(__name__)
-
-LINE_BYTES_MAX: Final = 1024
-SECRETS_MAX: Final = 4  # per job; a controller that lost the secret makes a new one
-NONCE_BYTES: Final = 32
-EXCHANGE_S_MAX: Final = 2.0  # a round trip and an HMAC: milliseconds; a busy machine takes longer
-SERVED_MAX: Final = 256  # connections at once; a further one is closed and asks again
-ASKED_AT_ONCE: Final = 64
-ASK_AFTER: Final = 1 / 3  # share of the lease without the controller after which it asks its peers
-ROUND_EVERY: Final = 1 / 6  # share of the lease: several rounds before it ends
-UNREACHABLE_MAX: Final = 100
-LOOK_S: Final = 0.2
-CLOSE_S_MAX: Final = 5.0
-_FAILURES: Final = (
-    OSError,
-    ValueError,
-    asyncio.TimeoutError,  # its own class before Python 3.11
-    asyncio.IncompleteReadError,
-    asyncio.LimitOverrunError,
-    msgspec.MsgspecError,
-)
 
 
 @dataclass(frozen=True, slots=True)

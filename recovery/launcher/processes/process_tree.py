@@ -50,6 +50,8 @@ _POLL_S: Final = 0.002
 _POLL_S_MAX: Final = 0.05
 _WCHAN_BYTES_MAX: Final = 128
 
+LOOK_S: Final = 2.0  # between two looks for a process that was not found
+
 
 @dataclass(frozen=True, slots=True)
 class KernelProcess:
@@ -464,9 +466,6 @@ def _signal(send: Callable[[], None]) -> bool:
     except (ProcessLookupError, PermissionError):  # the latter: it has become another user's
         return False
     return True
-
-
-LOOK_S: Final = 2.0  # between two looks for a process that was not found
 
 
 def find_outer(

@@ -21,6 +21,8 @@ _WORDS: Final = ("dtype", "device")
 _FORM: Final = "flops=1.2e18,tokens=4194304,samples=1024,dtype=bf16,device=NVIDIA H200"
 _DATA_TYPE: Final = "bf16"
 
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)  # torchrun's
+
 
 @dataclass(frozen=True, slots=True)
 class StatedWork:
@@ -76,9 +78,6 @@ def _amount(name: str, text: str) -> float:
     if not 0 <= amount < math.inf:
         raise ConfigError(f"--step-work: {name}={text!r:.80} is not a number of 0 or more")
     return amount
-
-
-STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)  # torchrun's
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,12 @@ from recovery.messages.exchange import (
     StepTiming,
 )
 
+log = logging.getLogger(__name__)
+
+_STOPPED: Final = "T"  # by job control, proc_pid_stat(5)
+_RECORDS_MAX: Final = 128  # new step records per rank and report: steps of 4 ms at 0.5 s
+_ERROR_FILE_BYTES_MAX: Final = 65536
+
 
 def numbers_after(told: RankNumbers | None, sent: int) -> tuple[StepNumbers, ...]:
     """Return the numbers of the records after the one that was sent last."""
@@ -94,13 +100,6 @@ def _on_wire(value: float | None) -> float | NotFinite | None:
     if math.isnan(value):
         return NotFinite.NAN
     return NotFinite.INFINITE if value > 0 else NotFinite.MINUS_INFINITE
-
-
-log = logging.getLogger(__name__)
-
-_STOPPED: Final = "T"  # by job control, proc_pid_stat(5)
-_RECORDS_MAX: Final = 128  # new step records per rank and report: steps of 4 ms at 0.5 s
-_ERROR_FILE_BYTES_MAX: Final = 65536
 
 
 class LaunchFault(NamedTuple):

@@ -57,6 +57,20 @@ _READERS: Final = ("get", "copy", "items", "keys", "values")
 
 Statement = tuple[str, tuple[str, ...]]  # `from name import names`; no names: `import name`
 
+Variables = Mapping[str, str | None]  # None: removed
+Merged = tuple[Variables, list[str]]  # the same in all ranks, and names that differ
+Change = tuple[int, Variables, list[str]]  # from which module on, and the same two
+_UNCHANGED: Final[Variables] = {}
+
+VERSION: Final = 2  # 2: which packages only a fork breaks
+KEPT_S_MAX: Final = (
+    7 * 86400.0
+)  # a package that took too long on one bad day is tried again some day
+FILES_MAX: Final = 64
+_BYTES_MAX: Final = 16 << 20
+_DIGEST_CHARACTERS: Final = 24
+_SECRET_CHARACTERS_MIN: Final = 8
+
 
 def read_first_imports(script: Path) -> tuple[Statement, ...]:
     """Return what the script imports first; empty where that can't be read from its text."""
@@ -146,12 +160,6 @@ def _is_beside(script: Path, name: str) -> bool:
 def is_package_file(origin: str) -> bool:
     """Return whether a module found there belongs to an installed package, not to Python itself."""
     return "/site-packages/" in origin or "/dist-packages/" in origin
-
-
-Variables = Mapping[str, str | None]  # None: removed
-Merged = tuple[Variables, list[str]]  # the same in all ranks, and names that differ
-Change = tuple[int, Variables, list[str]]  # from which module on, and the same two
-_UNCHANGED: Final[Variables] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,16 +271,6 @@ def _values(told: Any) -> list[str | None] | None:
     if type(told) is not list or not all(one is None or type(one) is str for one in told):
         raise TypeError(f"{told!r} are not values of a variable")
     return list(told)
-
-
-VERSION: Final = 2  # 2: which packages only a fork breaks
-KEPT_S_MAX: Final = (
-    7 * 86400.0
-)  # a package that took too long on one bad day is tried again some day
-FILES_MAX: Final = 64
-_BYTES_MAX: Final = 16 << 20
-_DIGEST_CHARACTERS: Final = 24
-_SECRET_CHARACTERS_MIN: Final = 8
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,24 @@ _SIZE: Final = struct.Struct("HHHH")  # rows, columns, pixels twice: tty_ioctl(4
 _OUTPUT_FLAGS: Final = 1  # places in what tcgetattr returns
 _LOCAL_FLAGS: Final = 3
 
+log = logging.getLogger(__name__)
+
+RANK_FILE: Final = "rank"
+
+TRACE_LINES_MAX: Final = 400  # held back; a traceback of 100 frames takes 300
+BYTES_MAX: Final = 65_536
+KNOWN_MAX: Final = 64  # tracebacks of an attempt that are compared
+
+_PREFIX: Final = re.compile(rb"^\[rank\d{1,9}\]: ?")  # torch.distributed's own
+_HEAD: Final = b"Traceback (most recent call last):"
+
+LINES_MAX: Final = 60  # kept per rank and stream; a Python traceback with causes fits
+LINE_BYTES_MAX: Final = 2000
+_READ_BYTES: Final = 65536
+_PARTIAL_BYTES_MAX: Final = 65536  # an endless line is passed on in pieces
+_LOOK_S: Final = 0.05  # between two checks whether a slow console has room again
+_CLOSE_S_MAX: Final = 5.0  # for the reading thread, which never blocks
+
 
 def open_terminal() -> tuple[int, int]:
     """Return the outer and inner end of a new terminal that changes and echoes nothing."""
@@ -61,11 +79,6 @@ def copy_size(source: int, target: int, columns_taken: int) -> None:
         rows, columns, *_pixels = _SIZE.unpack(size)
         left = max(1, columns - columns_taken) if columns else 0
         fcntl.ioctl(target, termios.TIOCSWINSZ, _SIZE.pack(rows, left, 0, 0))
-
-
-log = logging.getLogger(__name__)
-
-RANK_FILE: Final = "rank"
 
 
 class LogFile:
@@ -115,14 +128,6 @@ def tell_loss(target: OutletTarget, error: OSError | None) -> None:
             "why": "the disk takes nothing" if error is None else error.strerror,
         },
     )
-
-
-TRACE_LINES_MAX: Final = 400  # held back; a traceback of 100 frames takes 300
-BYTES_MAX: Final = 65_536
-KNOWN_MAX: Final = 64  # tracebacks of an attempt that are compared
-
-_PREFIX: Final = re.compile(rb"^\[rank\d{1,9}\]: ?")  # torch.distributed's own
-_HEAD: Final = b"Traceback (most recent call last):"
 
 
 @dataclass(slots=True)
@@ -186,14 +191,6 @@ class RepeatedTraces:
     def held(self) -> tuple[int, ...]:
         """Return the ranks of which lines are held back."""
         return tuple(self._held)
-
-
-LINES_MAX: Final = 60  # kept per rank and stream; a Python traceback with causes fits
-LINE_BYTES_MAX: Final = 2000
-_READ_BYTES: Final = 65536
-_PARTIAL_BYTES_MAX: Final = 65536  # an endless line is passed on in pieces
-_LOOK_S: Final = 0.05  # between two checks whether a slow console has room again
-_CLOSE_S_MAX: Final = 5.0  # for the reading thread, which never blocks
 
 
 class Streams(IntFlag):

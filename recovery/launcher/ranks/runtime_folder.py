@@ -36,6 +36,10 @@ from recovery.launcher.ranks.environment import RankFiles
 
 NAME: Final = "slurm-job"
 
+log = logging.getLogger(__name__)
+
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the folders below it are checked
+
 
 def write_slurm_job(folder: Path, environment: Mapping[str, str]) -> None:
     """Write the job's number. A run that goes on outside of Slurm is no longer tied to the job before it."""
@@ -45,11 +49,6 @@ def write_slurm_job(folder: Path, environment: Mapping[str, str]) -> None:
             replace_file(folder / NAME, f"{job}\n".encode(), LaunchError, durable=False)
         else:
             (folder / NAME).unlink(missing_ok=True)
-
-
-log = logging.getLogger(__name__)
-
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the folders below it are checked
 
 
 def default_root(shared_memory: Path = SHARED_MEMORY) -> Path:

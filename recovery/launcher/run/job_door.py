@@ -29,6 +29,16 @@ from recovery.journal.ledger import Ledger
 from recovery.journal.node_records import LeaveCause, LeaveReason
 from recovery.messages.outside import PersonCommand
 
+log = logging.getLogger(__name__)
+
+ASK_S_MAX: Final = 5.0  # for a line that a command sends at once
+_BACKLOG: Final = 8
+_LOOK_S: Final = 0.2  # between two looks whether the asker is still there
+_JOIN_S_MAX: Final = 10.0
+_READ_BYTES: Final = 4096
+
+Answerer = Callable[[JobAsk, str], "Future[JobAnswer]"]
+
 
 def answer_person(
     controller: Controller, settings: JobSettings, ask: JobAsk, who: str
@@ -71,17 +81,6 @@ def _scene(settings: JobSettings, ledger: Ledger, lost: str | None) -> Scene:
     placed = tuple(place.node for place in ledger.placement)
     must = {lost: LeaveReason(LeaveCause.SILENT)} if lost in placed and lost is not None else {}
     return Scene(placed, 0, settings.sizes, must)
-
-
-log = logging.getLogger(__name__)
-
-ASK_S_MAX: Final = 5.0  # for a line that a command sends at once
-_BACKLOG: Final = 8
-_LOOK_S: Final = 0.2  # between two looks whether the asker is still there
-_JOIN_S_MAX: Final = 10.0
-_READ_BYTES: Final = 4096
-
-Answerer = Callable[[JobAsk, str], "Future[JobAnswer]"]
 
 
 class JobDoor:

@@ -70,6 +70,10 @@ from recovery.messages.exchange import Report, StopReason
 if TYPE_CHECKING:
     from recovery.launcher.run.slurm.allocation_end import AllocationEnd
 
+log = logging.getLogger(__name__)
+
+VARIABLE: Final = "TORCHELASTIC_ERROR_FILE"
+
 
 class ControllerLink(Protocol):
     @property
@@ -110,11 +114,6 @@ class ControllerLink(Protocol):
     def exit_code(self, stop_requested: StopReason | None) -> int:
         """Print how the run ended, and return the exit code."""
         ...
-
-
-log = logging.getLogger(__name__)
-
-VARIABLE: Final = "TORCHELASTIC_ERROR_FILE"
 
 
 def write_error_file(outcome: JobOutcome, environment: Mapping[str, str], unix_s: float) -> None:

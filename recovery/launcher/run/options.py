@@ -30,6 +30,18 @@ from recovery.messages.exchange import STOP_SIGNALS
 
 _BYTES_MAX: Final = 1024 * 1024
 
+log = logging.getLogger(__name__)
+
+NODES_MAX: Final = 20_000  # the service's limit, too (recovery/api/wire.py)
+MEETING_PORT: Final = 29400  # torchrun's own default for c10d
+_DISK_TROUBLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)
+GRACE_S: Final = 60.0
+PREFIX_TEMPLATE: Final = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
+_LAST_CALL: Final = "last_call_timeout"
+LAST_CALL_S_MAX: Final = 300.0  # ten times `Policy.join_wait_s`, which a service allows, too
+_SHUTDOWN_TIMEOUT: Final = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
+_NEVER_S = 1e12
+
 
 def read_policy(path: Path | None) -> Policy:
     """Return the limits in a file on top of the defaults; without a file, the defaults."""
@@ -45,17 +57,6 @@ def read_policy(path: Path | None) -> Policy:
         raise file.named(error) from error
 
 
-log = logging.getLogger(__name__)
-
-NODES_MAX: Final = 20_000  # the service's limit, too (recovery/api/wire.py)
-MEETING_PORT: Final = 29400  # torchrun's own default for c10d
-_DISK_TROUBLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)
-GRACE_S: Final = 60.0
-PREFIX_TEMPLATE: Final = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
-_LAST_CALL: Final = "last_call_timeout"
-LAST_CALL_S_MAX: Final = 300.0  # ten times `Policy.join_wait_s`, which a service allows, too
-_SHUTDOWN_TIMEOUT: Final = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
-_NEVER_S = 1e12
 NEVER_HUNG = HungLimits(
     floor_s=_NEVER_S, ceil_s=_NEVER_S, stopped_floor_s=_NEVER_S, startup_s=_NEVER_S
 )

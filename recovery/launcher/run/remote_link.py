@@ -34,6 +34,26 @@ from recovery.messages.exchange import EPOCH_MAX, LauncherLine, Order, Report, S
 
 WAITING_SAID_AFTER_S: Final = 10.0
 
+_TLS_HINTS: Final = {
+    TlsFault.WRONG_NAME: "address the controller by a name that its certificate contains",
+    TlsFault.WRONG_TIME: (
+        "its certificate is not valid by this machine's clock: check the clock, or renew the certificate "
+        "with rankmend controller server-cert"
+    ),
+    TlsFault.UNKNOWN_AUTHORITY: (
+        "give the CA of its certificate with --ca-file (ca.crt from rankmend controller init)"
+    ),
+    TlsFault.NO_TLS: "the server at that address does not speak TLS",
+}
+
+
+log = logging.getLogger(__name__)
+
+# Between two checks whether the job has begun at another controller in the list; a check costs each
+# controller one request.
+SEEK_EVERY_S: Final = 10.0
+WAITS: Final = "joined; nothing to run yet: the job is waiting for more nodes, or already has all that --nnodes allows"
+
 
 class JoiningClient(Client, Protocol):
     @property
@@ -76,27 +96,6 @@ def hint_for(error: ControllerError) -> str | None:
     """Return what a person can do about an unreachable controller, or None if that is unknown."""
     fault = error.tls_fault if isinstance(error, UnreachableError) else None
     return None if fault is None else _TLS_HINTS.get(fault)
-
-
-_TLS_HINTS: Final = {
-    TlsFault.WRONG_NAME: "address the controller by a name that its certificate contains",
-    TlsFault.WRONG_TIME: (
-        "its certificate is not valid by this machine's clock: check the clock, or renew the certificate "
-        "with rankmend controller server-cert"
-    ),
-    TlsFault.UNKNOWN_AUTHORITY: (
-        "give the CA of its certificate with --ca-file (ca.crt from rankmend controller init)"
-    ),
-    TlsFault.NO_TLS: "the server at that address does not speak TLS",
-}
-
-
-log = logging.getLogger(__name__)
-
-# Between two checks whether the job has begun at another controller in the list; a check costs each
-# controller one request.
-SEEK_EVERY_S: Final = 10.0
-WAITS: Final = "joined; nothing to run yet: the job is waiting for more nodes, or already has all that --nnodes allows"
 
 
 class RemoteLink:

@@ -48,6 +48,23 @@ _SITE: Final = Path("/etc/rankmend/controller")
 _TOKEN_OPTIONS: Final = ("--token-file", "--token_file")
 _FOLDER_OPTIONS: Final = ("--checkpoint-dir", "--checkpoint_dir")
 
+VERSION: Final = 1
+FILE_BYTES_MAX: Final = 64 << 20  # as the evidence of one attempt may be in all
+TOTAL_BYTES_MAX: Final = 256 << 20  # unpacked: what mail and ticket systems still take, packed
+FILES_MAX: Final = 2000
+_ENVIRON_BYTES_MAX: Final = 1 << 20
+_FACT_BYTES_MAX: Final = 65536
+_PACKAGES: Final = ("rankmend", "torch", "numpy", "msgspec", "nvidia-nccl-cu12", "nvidia-nccl-cu13")
+_FACTS: Final = {
+    "kernel": "/proc/version",
+    "kernel command line": "/proc/cmdline",
+    "memory": "/proc/meminfo",
+    "load": "/proc/loadavg",
+    "pressure of memory": "/proc/pressure/memory",
+    "nvidia driver": "/proc/driver/nvidia/version",
+    "amdgpu driver": "/sys/module/amdgpu/version",
+}
+
 
 def find_secrets(
     folder: Path,
@@ -109,24 +126,6 @@ def _read_secret(path: Path) -> str:
             return file.read(_BYTES_MAX).decode("utf-8", "replace")
     except OSError:
         return ""
-
-
-VERSION: Final = 1
-FILE_BYTES_MAX: Final = 64 << 20  # as the evidence of one attempt may be in all
-TOTAL_BYTES_MAX: Final = 256 << 20  # unpacked: what mail and ticket systems still take, packed
-FILES_MAX: Final = 2000
-_ENVIRON_BYTES_MAX: Final = 1 << 20
-_FACT_BYTES_MAX: Final = 65536
-_PACKAGES: Final = ("rankmend", "torch", "numpy", "msgspec", "nvidia-nccl-cu12", "nvidia-nccl-cu13")
-_FACTS: Final = {
-    "kernel": "/proc/version",
-    "kernel command line": "/proc/cmdline",
-    "memory": "/proc/meminfo",
-    "load": "/proc/loadavg",
-    "pressure of memory": "/proc/pressure/memory",
-    "nvidia driver": "/proc/driver/nvidia/version",
-    "amdgpu driver": "/sys/module/amdgpu/version",
-}
 
 
 @dataclass(frozen=True, slots=True)

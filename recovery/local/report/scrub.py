@@ -67,6 +67,14 @@ _RULES: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     (re.compile(r"(/home/|/Users/)[^/\s\"':,;)\]]+"), r"\1[user]"),
 )
 
+# Variables whose values say how a job communicates and where it runs, and are no secrets.
+_SHOWN: Final = re.compile(
+    r"(NCCL|TORCH|TORCHELASTIC|RCCL|GLOO|FI|UCX|OMP|MKL|CUDA|HIP|ROCR|PYTORCH|MASTER|OMPI|PMIX)_[A-Z0-9_]+"
+    r"|RANK|LOCAL_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|GROUP_RANK|PATH|LD_LIBRARY_PATH|LANG|PWD"
+    r"|SLURM_(JOB_ID|JOB_NAME|NNODES|NODELIST|JOB_NODELIST|NTASKS|PROCID|NODEID|JOB_PARTITION|CPUS_ON_NODE|GPUS_ON_NODE)"
+    r"|RANKMEND_[A-Z_]+"
+)
+
 
 class Scrubber:
     """Takes out what `_RULES` describe, the literal secrets of these environments, and those it is told."""
@@ -113,15 +121,6 @@ class Scrubber:
         if isinstance(value, list | tuple):
             return [self.scrub_value(one) for one in value]
         return value
-
-
-# Variables whose values say how a job communicates and where it runs, and are no secrets.
-_SHOWN: Final = re.compile(
-    r"(NCCL|TORCH|TORCHELASTIC|RCCL|GLOO|FI|UCX|OMP|MKL|CUDA|HIP|ROCR|PYTORCH|MASTER|OMPI|PMIX)_[A-Z0-9_]+"
-    r"|RANK|LOCAL_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|GROUP_RANK|PATH|LD_LIBRARY_PATH|LANG|PWD"
-    r"|SLURM_(JOB_ID|JOB_NAME|NNODES|NODELIST|JOB_NODELIST|NTASKS|PROCID|NODEID|JOB_PARTITION|CPUS_ON_NODE|GPUS_ON_NODE)"
-    r"|RANKMEND_[A-Z_]+"
-)
 
 
 def shown_environment(environment: Mapping[str, str], scrubber: Scrubber) -> dict[str, str]:

@@ -24,6 +24,11 @@ _FREE: Final = (
 _NOTHING: Final = frozenset({"(null)", "None", "N/A", "Unknown", "n/a"})
 _DURATION: Final = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 
+LIVE: Final = frozenset(
+    {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "REQUEUED",
+     "REQUEUE_HOLD", "REQUEUE_FED", "RESIZING", "SIGNALING", "STAGE_OUT", "SPECIAL_EXIT"}
+)  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class JobInSlurm:
@@ -51,12 +56,6 @@ class JobInSlurm:
     @property
     def is_live(self) -> bool:
         return self.state in LIVE
-
-
-LIVE: Final = frozenset(
-    {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "REQUEUED",
-     "REQUEUE_HOLD", "REQUEUE_FED", "RESIZING", "SIGNALING", "STAGE_OUT", "SPECIAL_EXIT"}
-)  # fmt: skip
 
 
 def read_nodes(text: str) -> dict[str, ManagedNode]:

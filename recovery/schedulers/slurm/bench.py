@@ -24,6 +24,13 @@ from recovery.schedulers.slurm.managed_node import NodeManager
 from recovery.schedulers.slurm.moves import MoveEnd
 from recovery.schedulers.slurm.requests import SchedulerRequest
 
+log = logging.getLogger(__name__)
+
+SETTLE_S: Final = 3.0  # beyond the timeout of a command, until it can have no late effect
+_TRIES_MAX: Final = 20  # of one record, while other controllers write
+LOOK_S: Final = 0.5  # at a request that is under way
+LOOK_S_MAX: Final = 15.0  # at one that has waited for long
+
 
 @dataclass(slots=True)
 class RequeueMemory:
@@ -59,14 +66,6 @@ def output_mark(path: str) -> str:
     except OSError:
         return ""
     return f"{found.st_ino}:{found.st_size}:{found.st_mtime_ns}"
-
-
-log = logging.getLogger(__name__)
-
-SETTLE_S: Final = 3.0  # beyond the timeout of a command, until it can have no late effect
-_TRIES_MAX: Final = 20  # of one record, while other controllers write
-LOOK_S: Final = 0.5  # at a request that is under way
-LOOK_S_MAX: Final = 15.0  # at one that has waited for long
 
 
 class SlurmJournal(Protocol):

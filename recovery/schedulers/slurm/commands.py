@@ -31,6 +31,8 @@ _AWAY: Final = (
 _DENIED: Final = ("access/permission denied", "user not authorized", "operation not permitted")
 _UNKNOWN: Final = ("invalid job id", "not found", "invalid node name", "no job found")
 
+Run = Callable[[Sequence[str]], str]
+
 
 class SlurmError(ManagerError):
     """Slurm refused a command; the text names the command and the answer."""
@@ -46,9 +48,6 @@ class SlurmUnknownError(SlurmError):
 
 class SlurmDeniedError(SlurmError, ManagerDeniedError):
     """We may not do this: it needs a Slurm operator."""
-
-
-Run = Callable[[Sequence[str]], str]
 
 
 class SlurmCommands:

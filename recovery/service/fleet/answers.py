@@ -23,6 +23,8 @@ from recovery.service.roles import Subject
 UNHEARD: Final = "not heard"  # state of a job whose controller doesn't answer
 UNOWNED: Final = "not managed"  # of one that has no controller now
 
+_SHOWN: Final = frozenset({"job", "ranks"})
+
 
 def answering_peer(
     jobs: JobRegistry, route: Route[Any, Any, Any], call: Call[Any]
@@ -56,9 +58,6 @@ def show_without_owner(backend: Backend, route: Route[Any, Any, Any], call: Call
     if route.name == "ranks":
         return wire.RankMap(job_id, 0, None, [], [], [], [], [], [], [])
     return wire.JobDetail(_last_of(backend, job_id, elsewhere), [])
-
-
-_SHOWN: Final = frozenset({"job", "ranks"})
 
 
 async def jobs_elsewhere(backend: Backend, subject: Subject) -> list[wire.JobView]:

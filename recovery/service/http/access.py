@@ -24,6 +24,9 @@ from recovery.service.tokens import TokenRefusedError, Tokens
 SCHEME: Final = "Rankmend-Peer"
 SUBJECT_HEADER: Final = "Rankmend-Subject"
 
+BURST_S: Final = 10.0  # a bucket holds what ten seconds bring
+BUCKETS_MAX: Final = 50_000  # subjects, nodes and addresses that are counted at once
+
 
 class _Reads(Enum):
     OWN = "own"
@@ -84,10 +87,6 @@ def read_peer(secret: str, authorization: str, spoken_for: str | None) -> Subjec
         f"{told.how} by way of {told.via}"[:200],
         told.via[:200] or "another controller",
     )
-
-
-BURST_S: Final = 10.0  # a bucket holds what ten seconds bring
-BUCKETS_MAX: Final = 50_000  # subjects, nodes and addresses that are counted at once
 
 
 class Rate(msgspec.Struct, frozen=True):  # one for every request

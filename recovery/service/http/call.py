@@ -24,6 +24,12 @@ from recovery.service.roles import Subject, TooManyError
 
 Given = TypeVar("Given")
 
+_PARTS_KEPT: Final = 32_768  # nodes and jobs, in some 10 MB
+
+BODY_S_MAX: Final = 30.0  # 8 MiB at 2.2 Mbit/s
+NODE_BODY_BYTES_MAX: Final = 2 * 1024 * 1024  # an agent's message is 500 kB at most
+NODE_SHARE: Final = 16  # a node may hold 1/16 of the bytes that all bodies may hold
+
 
 class BadError(RankmendError):
     """The request can't be understood."""
@@ -67,7 +73,6 @@ class Call(Generic[Given]):
 
 _Word = Annotated[str, msgspec.Meta(pattern=wire.NAME_PATTERN)]
 
-_PARTS_KEPT: Final = 32_768  # nodes and jobs, in some 10 MB
 PATH_PARTS: Final[dict[str, Any]] = {
     "job": wire.Uuid,
     "node": wire.Name,
@@ -112,11 +117,6 @@ def read_query(
         return msgspec.convert(values, wanted, strict=False)
     except (msgspec.ValidationError, ValueError) as error:
         raise BadError(f"query: {error}") from error
-
-
-BODY_S_MAX: Final = 30.0  # 8 MiB at 2.2 Mbit/s
-NODE_BODY_BYTES_MAX: Final = 2 * 1024 * 1024  # an agent's message is 500 kB at most
-NODE_SHARE: Final = 16  # a node may hold 1/16 of the bytes that all bodies may hold
 
 
 class LargeError(RankmendError):

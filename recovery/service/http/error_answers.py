@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 TEXT_MAX: Final = 2000
 VALUE_MAX: Final = 200
 
+_E = TypeVar("_E", bound=Exception)
+
 
 class NotNow(Enum):
     """Why a request gets 503, for programs."""
@@ -60,9 +62,6 @@ class AnsweredError(RankmendError):
     def __init__(self, answer: ErrorAnswer) -> None:
         super().__init__(answer.problem.error)
         self.answer = answer
-
-
-_E = TypeVar("_E", bound=Exception)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,13 @@ from typing import Final, TypeAlias
 from aiohttp import HttpVersion11, hdrs, web
 from aiohttp.abc import AbstractStreamWriter
 
+Handler: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+Serve: TypeAlias = Callable[[web.BaseRequest, Mapping[str, str]], Awaitable[web.StreamResponse]]
+
+_PART: Final = r"[A-Za-z0-9._-]+"  # what means the same escaped or not
+_REPORT: Final = re.compile(rf"/v1/jobs/(?P<job>{_PART})/reports")
+_ORDER: Final = re.compile(rf"/v1/jobs/(?P<job>{_PART})/orders/(?P<node>{_PART})(?:\?[^#]*)?")
+
 
 def takes_plain(request: web.BaseRequest) -> bool:
     """Return whether a request's client understands a plain answer."""
@@ -82,14 +89,6 @@ def _head(now: datetime, status: int, content_type: str) -> bytes:
     if status == HTTPStatus.NO_CONTENT:
         return f"{head}\r\n".encode()
     return f"{head}Content-Type: {content_type}\r\nContent-Length: ".encode()
-
-
-Handler: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
-Serve: TypeAlias = Callable[[web.BaseRequest, Mapping[str, str]], Awaitable[web.StreamResponse]]
-
-_PART: Final = r"[A-Za-z0-9._-]+"  # what means the same escaped or not
-_REPORT: Final = re.compile(rf"/v1/jobs/(?P<job>{_PART})/reports")
-_ORDER: Final = re.compile(rf"/v1/jobs/(?P<job>{_PART})/orders/(?P<node>{_PART})(?:\?[^#]*)?")
 
 
 def make_straight(report: Serve, order: Serve, application: Handler) -> Handler:

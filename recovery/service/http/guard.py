@@ -42,6 +42,14 @@ HEADS_MAX: Final = 64  # in one read; nobody who means well sends requests ahead
 READ_BYTES: Final = 64 * 1024
 _LOOK_S: Final = 1.0
 
+log = logging.getLogger(__name__)
+
+_AT_ONCE: Final = 64  # connections between two looks at everything else
+_SHORT_S: Final = 1.0  # without descriptors or memory; as asyncio's own servers
+_SHORT_OF: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_TOLD_S: Final = 60.0  # between two log lines about one address
+_TOLD_MAX: Final = 1_000
+
 
 class Handler(Protocol):
     """The part of asyncio's protocol that aiohttp's connection handler has."""
@@ -248,15 +256,6 @@ def guard_of(request: web.BaseRequest) -> ConnectionGuard | None:
     transport = request.transport
     protocol = transport.get_protocol() if transport is not None else None
     return protocol if isinstance(protocol, ConnectionGuard) else None
-
-
-log = logging.getLogger(__name__)
-
-_AT_ONCE: Final = 64  # connections between two looks at everything else
-_SHORT_S: Final = 1.0  # without descriptors or memory; as asyncio's own servers
-_SHORT_OF: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-_TOLD_S: Final = 60.0  # between two log lines about one address
-_TOLD_MAX: Final = 1_000
 
 
 class Bounds(Protocol):

@@ -24,6 +24,8 @@ from recovery.journal.job_records import JobOutcome
 from recovery.messages.outside import PersonAct
 from recovery.service.roles import DeniedError, Role, Subject, UnknownError
 
+_ACTS_ON_A_NODE: Final = frozenset({PersonAct.LEAVE_NODE, PersonAct.CONFIRM_GONE, PersonAct.RESUME})
+
 
 class Touches(Enum):
     """What the requests of a route concern."""
@@ -248,9 +250,6 @@ def _command(job_id: str, command: wire.JobCommand) -> Touch:
     nodes = () if command.node is None else (command.node,)
     absent = f"no job {job_id}"
     return Touch(job_ids=(job_id,), absent=absent, is_whole_job=is_whole, job_nodes=nodes)
-
-
-_ACTS_ON_A_NODE: Final = frozenset({PersonAct.LEAVE_NODE, PersonAct.CONFIRM_GONE, PersonAct.RESUME})
 
 
 def _incident(wanted: str, asked: Asked, world: World) -> Touch:

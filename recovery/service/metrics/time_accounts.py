@@ -52,6 +52,16 @@ JOBS_MAX: Final = 50  # of one name, the newest
 
 log = logging.getLogger(__name__)
 
+_PAUSE_S_MIN: Final = 1.0
+_PAUSE_S_MAX: Final = 60.0
+_SHARE: Final = 1 / 20  # of a core
+_READING_SHARE: Final = 1 / 2  # while the journals of the start are read
+_READ_S_MAX: Final = 0.5  # of one turn
+_STOP_S: Final = 5.0
+_NEW_S: Final = (
+    60.0  # a watched job of which the controller heard so lately for the first time is new
+)
+
 
 class PastSizes:
     def __init__(self, kept: Callable[[], Mapping[tuple[str, str], StoredJournal]] = dict) -> None:
@@ -103,17 +113,6 @@ class PastSizes:
             return
         if time is not None:
             self.keep(name, job_id, sizes_of(time.work))
-
-
-_PAUSE_S_MIN: Final = 1.0
-_PAUSE_S_MAX: Final = 60.0
-_SHARE: Final = 1 / 20  # of a core
-_READING_SHARE: Final = 1 / 2  # while the journals of the start are read
-_READ_S_MAX: Final = 0.5  # of one turn
-_STOP_S: Final = 5.0
-_NEW_S: Final = (
-    60.0  # a watched job of which the controller heard so lately for the first time is new
-)
 
 
 @dataclass(frozen=True, slots=True)

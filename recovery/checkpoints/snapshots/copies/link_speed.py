@@ -13,6 +13,10 @@ from typing import Final
 
 BURST_S: Final = 0.05  # a burst delays others' packets by as long as the link takes for it
 
+SHARE: Final = 0.05  # of the link; less than what a step's time varies by
+UNKNOWN_BYTES_PER_S: Final = 100e6  # 8 % of 10 Gbit/s, the least that nodes with GPUs have
+BYTES_PER_S_MIN: Final = 1e6  # slower, and a timeout at the peer could end a copy
+
 
 class TokenBucket:
     """Lets bytes pass at a mean rate, with bursts of `BURST_S` of it, or of one piece if that is larger.
@@ -35,11 +39,6 @@ class TokenBucket:
         wait_s = max(0.0, -self._free / rate)
         self._free -= size_bytes
         return wait_s
-
-
-SHARE: Final = 0.05  # of the link; less than what a step's time varies by
-UNKNOWN_BYTES_PER_S: Final = 100e6  # 8 % of 10 Gbit/s, the least that nodes with GPUs have
-BYTES_PER_S_MIN: Final = 1e6  # slower, and a timeout at the peer could end a copy
 
 
 def route_interface(routes: str, address: ipaddress.IPv4Address) -> str | None:

@@ -51,6 +51,8 @@ RETRY_S: Final = 10.0
 FETCH_RETRY_S: Final = 2.0  # a recovery waits for it
 FAULTS_MAX: Final = 64
 
+_Job = tuple[SnapshotDigest, str]  # a snapshot, and the node at the other end
+
 
 class CopierLink(Protocol):
     @property
@@ -69,9 +71,6 @@ class CopierLink(Protocol):
         ...
 
     def close(self) -> None: ...
-
-
-_Job = tuple[SnapshotDigest, str]  # a snapshot, and the node at the other end
 
 
 @dataclass(slots=True)

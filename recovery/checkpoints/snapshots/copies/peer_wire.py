@@ -39,6 +39,10 @@ _SIZE: Final = struct.Struct("<I")
 _DAYS: Final = 3650
 Hex = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
+_M = TypeVar("_M")
+
+FAILURES: Final = (OSError, ValueError, EOFError, msgspec.MsgspecError)
+
 
 class Challenge(Struct):
     nonce: Hex
@@ -82,9 +86,6 @@ class End(Struct):
 
 
 Request = Push | Get
-_M = TypeVar("_M")
-
-FAILURES: Final = (OSError, ValueError, EOFError, msgspec.MsgspecError)
 
 
 class PeerFaultError(Exception):

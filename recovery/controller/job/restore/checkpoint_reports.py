@@ -41,6 +41,18 @@ _FORMATS: Final = {one.value: one for one in CheckpointFormat}
 _HOLDS: Final = {one.value: one for one in Holds}
 _HINDRANCES: Final = {one.value: one for one in Hindrance}
 
+READERS_MAX: Final = 16
+"""Launchers that share the reading of one folder.
+
+At 200 MB/s each (`--checkpoint-check-rate`), 16 read 2.8 TB in 15 minutes beside training, and a recovery
+reads as fast as it can. Each reader also lists the folder every few seconds: 2,000 of them would be a load that a
+metadata server notices.
+"""
+# Defects of the checkpoint itself, whoever sees them first.
+_DEFECTS: Final = (Hindrance.DAMAGED, Hindrance.WRITING, Hindrance.MISSING, Hindrance.ALIAS)
+
+_Told = Mapping[str, Sequence[CheckpointVerdict]]
+
 
 def verdicts_of(found: Iterable[FoundCheckpoint]) -> tuple[CheckpointVerdict, ...]:
     """Return the verdicts; what a newer launcher calls by another name is of an unknown format."""
@@ -210,19 +222,6 @@ def _parts_of(step: int) -> str:
 
 def _node_of(folder: str, homes: Mapping[int, RankHome]) -> str:
     return next((home.node for home in homes.values() if home.folder_id == folder), "a node")
-
-
-READERS_MAX: Final = 16
-"""Launchers that share the reading of one folder.
-
-At 200 MB/s each (`--checkpoint-check-rate`), 16 read 2.8 TB in 15 minutes beside training, and a recovery
-reads as fast as it can. Each reader also lists the folder every few seconds: 2,000 of them would be a load that a
-metadata server notices.
-"""
-# Defects of the checkpoint itself, whoever sees them first.
-_DEFECTS: Final = (Hindrance.DAMAGED, Hindrance.WRITING, Hindrance.MISSING, Hindrance.ALIAS)
-
-_Told = Mapping[str, Sequence[CheckpointVerdict]]
 
 
 def readers_of(

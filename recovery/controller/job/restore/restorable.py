@@ -31,6 +31,13 @@ PASSED_OVER_MAX: Final = (
 ROOM_MIN_BYTES: Final = 1 << 20  # no training state is smaller
 LOOK_S: Final = 1.0  # between two looks at what was found beside training, every 5 s
 
+# Of the job's own usual interval: one save failed, and the next one too or it is late (as RankmendCheckpointOld).
+INTERVALS: Final = 3
+_GAP_S_MAX: Final = 60.0  # between two looks beside training: a longer one was no training
+_EXAMPLE_MAX: Final = 300
+
+_NOTHING_THERE: Final = frozenset({Hindrance.MISSING, Hindrance.ALIAS})
+
 
 def checkpoint_seen(
     ledger: Ledger, policy: Policy, known: Sequence[CheckpointVerdict], saves: SaveMeter
@@ -99,12 +106,6 @@ def room_wanted(ledger: Ledger) -> int:
     return max(known, ROOM_MIN_BYTES)
 
 
-# Of the job's own usual interval: one save failed, and the next one too or it is late (as RankmendCheckpointOld).
-INTERVALS: Final = 3
-_GAP_S_MAX: Final = 60.0  # between two looks beside training: a longer one was no training
-_EXAMPLE_MAX: Final = 300
-
-
 class MissingSaves:
     """Counts how long the job has trained since its last save, or since it began."""
 
@@ -157,9 +158,6 @@ class MissingSaves:
         if self._looked_at_s is not None and ledger.is_verified:
             self._trained_s += min(_GAP_S_MAX, max(0.0, now_s - self._looked_at_s))
         self._looked_at_s = now_s if ledger.is_verified else None
-
-
-_NOTHING_THERE: Final = frozenset({Hindrance.MISSING, Hindrance.ALIAS})
 
 
 def _cause(ledger: Ledger, seen: Sequence[CheckpointVerdict]) -> Unsaved:

@@ -58,6 +58,16 @@ from recovery.messages.exchange import Restore, SnapshotPoint
 _PASSED_NAMED_MAX: Final = 4  # checkpoints in a sentence: the newest, and three steps back
 _PROGRAM: Final = "the program itself fails"
 
+_PASSED_OVER_MAX: Final = 20  # in one plan; a folder can hold thousands
+_SPOILED_MAX: Final = 64  # remembered of one choice: the newest
+_NAMED_MAX: Final = 3  # in a sentence; all others are passed over with their reasons
+_WITHOUT_OPTIMIZER: Final = frozenset({Holds.MODEL, Holds.VALUES})
+# Of a training state: it is there, and is not restored now. What is only not read yet is another look's.
+_LOST: Final = frozenset(
+    {Hindrance.DAMAGED, Hindrance.UNREADABLE, Hindrance.WRITING, Hindrance.MISSING, None}
+)
+_DIGITS: Final = re.compile(r"[0-9]+")
+
 
 def failed_to_start(ledger: Ledger, policy: Policy) -> dict[str, str]:
     """Return the checkpoints to pass over now, by identity, each with the reason in words."""
@@ -285,17 +295,6 @@ def snapshot_from_damage(point: SnapshotPoint, ledger: Ledger) -> str | None:
     if any(one.attempt == point.attempt and one.goes_back for one in ledger.damaged_restores):
         return f"attempt {point.attempt} began from a damaged checkpoint"
     return None
-
-
-_PASSED_OVER_MAX: Final = 20  # in one plan; a folder can hold thousands
-_SPOILED_MAX: Final = 64  # remembered of one choice: the newest
-_NAMED_MAX: Final = 3  # in a sentence; all others are passed over with their reasons
-_WITHOUT_OPTIMIZER: Final = frozenset({Holds.MODEL, Holds.VALUES})
-# Of a training state: it is there, and is not restored now. What is only not read yet is another look's.
-_LOST: Final = frozenset(
-    {Hindrance.DAMAGED, Hindrance.UNREADABLE, Hindrance.WRITING, Hindrance.MISSING, None}
-)
-_DIGITS: Final = re.compile(r"[0-9]+")
 
 
 def choose_checkpoint(

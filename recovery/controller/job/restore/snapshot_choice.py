@@ -36,6 +36,20 @@ from recovery.messages.exchange import HeldSnapshot, Peer, Report, SnapshotPoint
 Fault = tuple[int, int, int, str]
 """What a node could not give: rank, attempt and step of a snapshot, and the node."""
 
+SETTLE_S_MAX: Final = 30.0  # for a node to read its snapshots again: 2 GB take 0.3 s, 100 GB 15 s
+STAND_IN_S_MIN: Final = 5.0
+"""Our choice: what another rank's snapshot must save at least. To fetch it takes a second or more."""
+_PASSED_OVER_MAX: Final = 3
+
+Differ = Callable[[SnapshotPoint, Mapping[int, HeldSnapshot]], str | None]
+Elsewhere = Mapping[int, Sequence[tuple[str, HeldSnapshot]]]
+"""For each rank what other nodes than its own have of its snapshots: a node, and what it has."""
+
+FETCH_S_MAX: Final = 600.0  # 160 GB of a node at 10 Gbit/s take 128 s
+PASSING_S_MAX: Final = 30.0  # for a source that can't be reached, or whose copier is being replaced
+
+_Source = tuple[str, HeldSnapshot]
+
 
 @dataclass(frozen=True, slots=True)
 class StandIn:
@@ -99,16 +113,6 @@ def stand_ins(ledger: Ledger, reports: Mapping[str, Report], failed: Collection[
             for rank in differing.odd:
                 odd.setdefault(rank, differing.step)
     return StandIns({rank: group for group in known.groups for rank in group}, given, odd)
-
-
-SETTLE_S_MAX: Final = 30.0  # for a node to read its snapshots again: 2 GB take 0.3 s, 100 GB 15 s
-STAND_IN_S_MIN: Final = 5.0
-"""Our choice: what another rank's snapshot must save at least. To fetch it takes a second or more."""
-_PASSED_OVER_MAX: Final = 3
-
-Differ = Callable[[SnapshotPoint, Mapping[int, HeldSnapshot]], str | None]
-Elsewhere = Mapping[int, Sequence[tuple[str, HeldSnapshot]]]
-"""For each rank what other nodes than its own have of its snapshots: a node, and what it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,12 +340,6 @@ def _steps_of(
         )
         for point in newest_first
     ]
-
-
-FETCH_S_MAX: Final = 600.0  # 160 GB of a node at 10 Gbit/s take 128 s
-PASSING_S_MAX: Final = 30.0  # for a source that can't be reached, or whose copier is being replaced
-
-_Source = tuple[str, HeldSnapshot]
 
 
 @dataclass(frozen=True, slots=True)

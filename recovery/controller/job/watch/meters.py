@@ -44,6 +44,21 @@ from recovery.messages.exchange import RankReport, RankWork, Report, StepTiming
 # A step of a rank: when it was told, and the totals until then
 _Mark = tuple[float, StepTiming, ToldHidden | None]
 
+_TOOK_S_MIN: Final = 1.0  # reports come twice a second: in less, their dates are most of the result
+
+_STALL_S_MIN: Final = 0.001  # a script that enters the section each step to see if a save is due
+_STALL_S_MAX: Final = 86400.0  # nothing saves for a day: what a broken clock tells
+_STALL_RATIO_MIN: Final = 0.1  # of the longest: less is no save, but a look at whether one is due
+_STALLS_KEPT: Final = 64  # saves between two notes; usual is one
+_STEPS_KEPT: Final = 1024  # of one rank: a checkpoint is noted 10 s or more after its step
+_STEPS_MIN: Final = 8  # for a median
+_STEPS_AROUND: Final = 3  # scripts name a checkpoint by the step just done, or by the next one
+_SAVES_KEPT: Final = 64
+_LOOK_S: Final = 5.0  # scan_interval_s: a change was made at most so long before it was seen
+_PATHS_KEPT: Final = 256
+
+_Marks = tuple[int, float]  # size in bytes, unix seconds of the newest change
+
 
 class StepMeter:
     def __init__(self) -> None:
@@ -108,9 +123,6 @@ class StepMeter:
         )
 
 
-_TOOK_S_MIN: Final = 1.0  # reports come twice a second: in less, their dates are most of the result
-
-
 class WorkMeter:
     def __init__(self) -> None:
         self.begin(0)
@@ -159,20 +171,6 @@ class WorkMeter:
         )
         self._base, self._since_s = dict(newest), self._changed_s
         return seen
-
-
-_STALL_S_MIN: Final = 0.001  # a script that enters the section each step to see if a save is due
-_STALL_S_MAX: Final = 86400.0  # nothing saves for a day: what a broken clock tells
-_STALL_RATIO_MIN: Final = 0.1  # of the longest: less is no save, but a look at whether one is due
-_STALLS_KEPT: Final = 64  # saves between two notes; usual is one
-_STEPS_KEPT: Final = 1024  # of one rank: a checkpoint is noted 10 s or more after its step
-_STEPS_MIN: Final = 8  # for a median
-_STEPS_AROUND: Final = 3  # scripts name a checkpoint by the step just done, or by the next one
-_SAVES_KEPT: Final = 64
-_LOOK_S: Final = 5.0  # scan_interval_s: a change was made at most so long before it was seen
-_PATHS_KEPT: Final = 256
-
-_Marks = tuple[int, float]  # size in bytes, unix seconds of the newest change
 
 
 @dataclass(slots=True)

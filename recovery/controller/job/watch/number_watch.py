@@ -23,6 +23,12 @@ _STEPS_MAX: Final = (
 CURVE_POINTS_MAX: Final = 240  # of a job's loss: as many as its curve is wide
 _FOUND_MAX: Final = 32  # in an attempt: then nobody needs to be told again
 
+_WORDS: Final = {
+    NotFinite.NAN: "NaN",
+    NotFinite.INFINITE: "infinite",
+    NotFinite.MINUS_INFINITE: "minus infinite",
+}
+
 
 @dataclass(slots=True)
 class _Step:
@@ -236,13 +242,6 @@ class NumberWatch:
         return NumbersWrong(
             self._attempt, step, quantity, trouble, ranks, group, value, usual, node
         )
-
-
-_WORDS: Final = {
-    NotFinite.NAN: "NaN",
-    NotFinite.INFINITE: "infinite",
-    NotFinite.MINUS_INFINITE: "minus infinite",
-}
 
 
 def _bad_of(rank: RankReport) -> dict[ToldNumber, BadNumber]:

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 
 _STEPS_MEASURED: Final = 8  # a mean over the newest ones: single steps vary
 
+_STANDS_STEPS: Final = (
+    10.0  # stands still: so many usual steps without a sign, and at least STANDS_S_MIN
+)
+_STANDS_S_MIN: Final = 10.0  # reports come once a second, and a step of milliseconds proves nothing
+
 
 class RankState(Enum):
     """What a rank does."""
@@ -26,12 +31,6 @@ class RankState(Enum):
     DONE = "done"
     FAILED = "failed"
     STOPPED = "stopped"  # by its launcher
-
-
-_STANDS_STEPS: Final = (
-    10.0  # stands still: so many usual steps without a sign, and at least STANDS_S_MIN
-)
-_STANDS_S_MIN: Final = 10.0  # reports come once a second, and a step of milliseconds proves nothing
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,10 @@ from recovery.schedulers.slurm.commands import SlurmCommands
 ASK_S_MAX: Final = 20.0
 _ADDRESS: Final = re.compile(r"(?:^|\s)NodeAddr=([A-Za-z0-9._:-]{1,255})(?:\s|$)")
 
+_SWITCH: Final = "--no-slurm ignores Slurm"
+# Each says where the nodes meet, or that they don't.
+_MEETING_OPTIONS: Final = frozenset({"rdzv_endpoint", "master_addr", "controller", "standalone"})
+
 
 def node_address(node: str) -> str:
     """Return a name or an address at which other nodes reach ``node``."""
@@ -40,11 +44,6 @@ def parse_address(node: str, told: str) -> str:
             f"none; say where the nodes meet with --rdzv-endpoint HOST:PORT"
         )
     return found[1]
-
-
-_SWITCH: Final = "--no-slurm ignores Slurm"
-# Each says where the nodes meet, or that they don't.
-_MEETING_OPTIONS: Final = frozenset({"rdzv_endpoint", "master_addr", "controller", "standalone"})
 
 
 def take_from_slurm(
