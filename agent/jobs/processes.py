@@ -1,18 +1,15 @@
-"""The job of a process: Slurm's number or the pod by its control group, and whose it is.
+"""Finds the job, the user and the pod of a process, by its control group.
 
 Source: <procfs>/<pid>/cgroup, status (Uid) and environ: proc_pid_cgroup(5), proc_pid_status(5), proc_pid_environ(5).
         Slurm's cgroup.conf(5): `uid_<uid>/job_<id>` (v1), `slurmstepd.scope/job_<id>` (v2). kubelet's
         pkg/kubelet/cm: `kubepods/burstable/pod<UID>`, or `kubepods-burstable-pod<UID>.slice`, `-` as `_`.
+        /var/log/pods/<namespace>_<name>_<UID> (`agent.jobs.kubelet`): the names of a pod.
+Cost:   one small read a rank, and one listing of the folder where a rank is in a pod.
 
-A control group is what the system says of a process; its environment is what the process was told, so it
-gives Slurm's number only where no control group can: without Slurm's cgroup plugins, and not in a login
-session, where the variables of an old job may live on. Other users' environments can be read only by an agent that
-runs as root or has CAP_SYS_PTRACE.
-
-The pod of a rank, by its control group; its names by the kubelet's folders of logs.
-
-Source: /proc/<pid>/cgroup (above), /var/log/pods/<namespace>_<name>_<UID> (`agent.jobs.kubelet`).
-Cost:   one small read a rank, and one look at the folder where a rank is in a pod.
+The system vouches for a control group; the environment is only what somebody gave to the process.
+So the environment names Slurm's job only where no control group can: without Slurm's cgroup
+plugins, and not in a login session, where the variables of an old job may live on. Only an agent
+that runs as root or has CAP_SYS_PTRACE can read the environments of other users.
 """
 
 import re
@@ -132,12 +129,16 @@ def _read(path: Path, bytes_max: int = _BYTES_MAX) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class RankPod:
+    """The pod of a rank."""
+
     uid: str
     namespace: str = ""  # empty: its folder of logs is not there, or can't be read
     name: str = ""
 
 
 class RankPods:
+    """Finds the pods of ranks; keeps the names of pods that it has read."""
+
     def __init__(self, procfs_root: Path, pod_logs: Path | None) -> None:
         self._procfs = procfs_root
         self._pod_logs = pod_logs

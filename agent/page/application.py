@@ -1,8 +1,6 @@
 """The agent's HTTP pages: metrics for Prometheus, and pages for people and scripts.
 
-Everything is made from the newest answers of the collectors, so no request waits for a source.
-
-One rank, as the page /api/v1/ranks shows it.
+All pages are made from the newest answers of the collectors, so no request waits for a source.
 """
 
 import html

@@ -1,11 +1,9 @@
-"""Which processes of this node are ranks, or descend from one.
+"""Finds the rank that a process is or descends from, and the processes of ranks in containers.
 
-The rank that a process is, or descends from: a wrapper or two may lie between.
-
-Finds processes by the pid that they have in a PID namespace of their own, as ranks in containers tell it.
-
-The start time is the same in all namespaces, and /proc/PID/status tells the innermost pid (NSpid). No memory lock of another
-process is taken (environ, maps), since that can hang. Source: pid_namespaces(7), proc_pid_status(5).
+A wrapper or two may lie between a rank and its descendant. A rank in a container reports the pid
+that it has in its own PID namespace. We look for it by that pid (NSpid in /proc/PID/status) and by
+its start time, which is the same in all namespaces. We read nothing that takes the memory lock of
+another process (environ, maps), since that can hang. Source: pid_namespaces(7), proc_pid_status(5).
 """
 
 from collections.abc import Iterator, Mapping
@@ -47,6 +45,8 @@ def _parent(procfs: Path, pid: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class InnerProcess:
+    """A process that has a pid in a PID namespace below ours."""
+
     uid: int
     pid: int  # in its own namespace
     start_ticks: int

@@ -1,13 +1,8 @@
-"""One collector as the agent holds it: runs it and keeps its newest answer.
+"""Runs one collector and holds its newest answer.
 
 A collector that raises stops nothing but itself, and one that hangs is never started a second time.
 Its last values stay with their age and are dropped once they are too old: missing data is never
 healthy. Readers of the values never wait for the collector.
-
-The answer of a collector, with the revision at which each of its samples last changed.
-
-Of a node's 2,600 series some 300 change from one second to the next. Readers of answers (the page,
-the findings) keep the revision that they have seen and skip everything that is not newer.
 """
 
 import logging
@@ -42,7 +37,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CollectorAnswer:
-    """The newest samples of one collector. Equal revisions of one collector mean equal samples."""
+    """The newest samples of one collector, with the revision at which each last changed.
+
+    Equal revisions of one collector mean equal samples. Of a node's 2,600 series some 300 change
+    from one second to the next: readers (the page, the findings) store the revision that they have
+    seen and skip everything that is not newer.
+    """
 
     metrics: tuple[Metric, ...] = ()
     revision: Revision = NEVER  # when a sample last changed

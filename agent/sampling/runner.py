@@ -1,13 +1,6 @@
-"""Runs each collector on its own interval, isolated from all others (`agent/sampling/collection.py`).
+"""Runs each collector on its own interval, isolated from all others.
 
-`agent/sampling/schedule.py` says when.
-
-Threads that run collectors, so that one that hangs holds up no other.
-
-Quick runs take turns in one daemon thread; each other run gets a daemon thread of its own. A thread
-for each of a second's dozen runs was a sixth of the agent's CPU. A quick run that hangs keeps the
-others waiting until the next one is submitted `STUCK_S` later, which moves them to another thread.
-All are daemons: one that is stuck in a driver cannot hold up the agent's exit.
+`agent/sampling/schedule.py` decides when, `agent/sampling/collection.py` runs one collector.
 """
 
 from collections import deque
@@ -43,6 +36,14 @@ HURRY_S_MIN: Final = 0.2  # between a run and one out of turn: at most 5 extra r
 
 
 class Workers:
+    """The threads that run collectors, so that a collector that hangs delays no other.
+
+    Quick runs take turns in one daemon thread; each other run gets a daemon thread of its own. A
+    thread for each of a second's dozen runs took a sixth of the agent's CPU. A quick run that hangs
+    delays the others until the next run is submitted `STUCK_S` later, which moves them to another
+    thread. All are daemons: a thread that is stuck in a driver can't delay the agent's exit.
+    """
+
     def __init__(self) -> None:
         self._turn = Condition()  # guards everything below
         self._waiting: deque[Run] = deque()
