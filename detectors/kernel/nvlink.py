@@ -1,17 +1,15 @@
-"""What errors of NVLink say in their registers: XID 74 of Hopper, XIDs 144 to 150 of NVLink 5.
+"""Decodes the registers of NVLink errors: XID 74 of Hopper, XIDs 144 to 150 of NVLink 5.
 
-What an NVLink error of Hopper (XID 74) says in its seven registers.
+Source: NVIDIA, "Analyzing Xid Errors with the Xid Catalog"
+(docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html): resolution WORKFLOW_NVLINK_ERR for XID 74,
+sheet "Xid 144-150 Decode" for NVLink 5.
 
-Source: NVIDIA, "Analyzing Xid Errors with the Xid Catalog", resolution WORKFLOW_NVLINK_ERR:
-docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html. The first, third, fourth and fifth register count. Bits that it does not
-name are a bug to be reported, so they never lower a finding.
+XID 74 has seven registers, of which the first, third, fourth and fifth count. A bit that NVIDIA's
+page does not name is a bug to report to NVIDIA, so it never lowers a finding.
 
-What an error of NVLink 5 (XIDs 144 to 150) says in its registers.
-
-Source: NVIDIA, "Analyzing Xid Errors with the Xid Catalog", sheet "Xid 144-150 Decode":
-docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html. The first register (IntrInfo) holds the
-unit, which the message also names, and in bits 20 to 25 why a link went down; the second is the
-error status. The rows themselves are table `nvlink5` of data/kernel_log.csv.
+The first register of an NVLink 5 error (IntrInfo) holds the unit, which the message also names, and
+in bits 20 to 25 why a link went down; the second is the error status. The rows themselves are table
+`nvlink5` of data/kernel_log.csv.
 """
 
 from collections.abc import Iterator, Sequence

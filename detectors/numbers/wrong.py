@@ -1,18 +1,4 @@
-"""What can be wrong with a job's numbers. Pure.
-
-Whether a job's loss or gradient norm has left the range of its own past.
-
-A spike is a value beyond `FACTOR` times the median of the past and beyond what the noise of the past explains, at `HELD`
-steps that follow each other: one high value, or a few apart, are how noisy losses look. The
-noise is the median absolute deviation, which high values don't widen. It is measured of the values and, where all are
-positive, of their logarithms too: gradient norms and losses of reinforcement learning are skewed.
-
-Whether numbers that were equal on all ranks of a group have come apart.
-
-Nobody says which ranks ought to have equal numbers: it is learned, as for snapshots (`detectors.replicas`). A gradient norm is
-taken of gradients that all ranks of a data-parallel group share, so it is the same number to the last bit. Numbers that
-are the rank's own, such as a loss of its own batch, differ from the first step on and are never accused.
-"""
+"""Detects losses and gradient norms that spike, or that differ between ranks whose values should be equal. Pure."""
 
 import math
 from bisect import bisect_left, insort
@@ -71,7 +57,14 @@ class Spike:
 
 
 class SpikeWatch:
-    """The past of one number of one job. Take one finite value a step, in the order of steps."""
+    """Whether one number of one job has left the range of its own past. Pass it one finite value a step, in the order of steps.
+
+    A spike is a value beyond `FACTOR` times the median of the past and beyond what the noise of the
+    past explains, at `HELD` steps in a row: noisy losses show one high value, or a few apart. The
+    noise is the median absolute deviation, which high values don't widen. It is measured of the
+    values and, where all are positive, of their logarithms too: gradient norms, and losses of
+    reinforcement learning, are skewed.
+    """
 
     def __init__(self) -> None:
         self._past: deque[float] = deque()
@@ -143,7 +136,13 @@ def _limit_of(ordered: list[float]) -> tuple[float, float]:
 
 
 class ApartWatch:
-    """What is known of which ranks have equal values of one number. Take the steps in order."""
+    """Whether values of one number that were equal on all ranks of a group now differ. Pass it the steps in order.
+
+    Nobody declares which ranks should have equal numbers: the watch learns it, as for snapshots
+    (`detectors.replicas`). All ranks of a data-parallel group share the gradients behind a gradient
+    norm, so it is the same number to the last bit. A number of the rank's own, such as the loss of
+    its own batch, differs from the first step on and is never accused.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
