@@ -1,18 +1,8 @@
-"""The standard output and standard error of a process that must never wait for its console.
+"""Standard output and standard error of a process that must never wait for its console.
 
 `take_over` puts outlets behind ``sys.stdout`` and ``sys.stderr``, so that logs, notices, tracebacks
-and `print` all go through them. What can't be written in time is dropped and counted.
-At the end of the process what is left is flushed, with a bound.
-
-Writes to descriptors that may block, for callers that must never wait.
-
-A terminal under Ctrl-S, a pager, a dead ssh connection, journald, a network file system: a write to
-any of them can block for as long as nobody reads. An `Outlet` has a bounded queue and one daemon
-thread that does the writing. `put` never waits: what finds no room is dropped and counted, and the
-count is written in its place once the reader is back.
-
-A reader that is slow but reads (`has_room`) is a reason for a caller who can wait, such as the
-thread that reads the ranks' pipes, to slow down; one that takes nothing for `STUCK_S` is not.
+and `print` all go through them. An outlet drops and counts what it can't write in time. At the end
+of the process it flushes the rest, with a bound.
 
 A child that is forked without exec has no thread, and must not use its parent's outlets.
 """
@@ -92,7 +82,13 @@ class _Item(NamedTuple):
 
 
 class Outlet:
-    """One queue and one thread; the targets of one outlet wait for each other.
+    """A bounded queue and one daemon thread that writes it; the targets of one outlet wait for each other.
+
+    A write to a terminal under Ctrl-S, a pager, a dead ssh connection, journald or a network file
+    system can block for as long as nobody reads. `put` never waits: it drops and counts what finds
+    no room, and the outlet writes the count in its place once the reader is back. A caller who can
+    wait, such as the thread that reads the ranks' pipes, slows down for a reader that is slow but
+    reads (`has_room`), and not for one that reads nothing for `STUCK_S`.
 
     ``on_loss`` is called, by any thread, when a target begins to lose lines.
     """

@@ -1,14 +1,14 @@
-"""This user's one folder in a place that all users share: shared memory, the temporary folder, /var/tmp.
+"""Files and folders of this user in places where other users may write: shared memory, the temporary folder, /var/tmp.
 
-`rankmend-<uid>`, 0700. Another user may have made that before us, by mistake or to block this one. Then the folder is
-`rankmend-<uid>-<random>` beside it, whose name nobody can foresee; later processes find it by its owner. The place itself
-must be sticky, as all of these are, so that nobody removes it.
+The user's one folder there is `rankmend-<uid>`, 0700. Another user may have made that before us, by
+mistake or to block this user. Then the folder is `rankmend-<uid>-<random>` beside it, whose name
+nobody can foresee; later processes find it by its owner. The place itself must be sticky, as all of
+these are, so that nobody removes the folder.
 
-Folders and files that this user alone writes to, in places where other users may write, too.
-
-What the user names is followed (a checkpoint folder on /scratch, a home folder elsewhere). Below it,
-a link of one's own is followed, and so is the administrator's. A link of another user is not: what is written or chmodded behind it could be
-anybody's. Nothing that is there already is opened for writing: it could be a link, a hard link or a pipe.
+We follow every link in a path that the user names (a checkpoint folder on /scratch, a home folder
+elsewhere). Below it, we follow links of this user and of the administrator, and no others: behind
+another user's link, we could write to or chmod anybody's file. We open no existing file for
+writing: it could be a link, a hard link or a pipe.
 """
 
 import errno

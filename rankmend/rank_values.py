@@ -1,12 +1,4 @@
-"""Values that a rank's progress file holds and that agent, launcher and controller share.
-
-How the script of a rank has ended, as its progress file has it: a value of messages, detectors and the hook's reader.
-
-What a rank tells of the communication and reading beside its own work, in its progress file and in reports.
-
-Where a rank stands in the parallel layout of its model, in its progress file and in reports.
-
-Why a restart would lose what a job has trained: the name that records, the API and metrics share.
+"""Values in a rank's progress file that agent, launcher and controller share.
 
 Standard library only: the launcher and the agent load this.
 """
@@ -17,7 +9,7 @@ from typing import NamedTuple
 
 
 class ScriptEnd(Enum):
-    """The end of a script whose process may still run. In the order of the codes in `rankmend.hook.layout`."""
+    """How a script whose process may still run has ended. In the order of the codes in `rankmend.hook.layout`."""
 
     RUNNING = ""
     EXITED = (
@@ -29,7 +21,7 @@ class ScriptEnd(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ToldHidden:
-    """What ran beside a rank's own work since it attached, in all, and by what that is known (docs/reference/goodput.md)."""
+    """What ran beside a rank's own work since it attached, in total, and how that was measured (docs/reference/goodput.md)."""
 
     has_replica: bool = False  # DistributedDataParallel reduces gradients
     has_untimed: bool = False  # there were collectives whose end nobody sees
@@ -61,6 +53,8 @@ class ToldPlace(NamedTuple):
 
 
 class Unsaved(Enum):
+    """Why a restart would lose what a job has trained: the name that records, the API and metrics share."""
+
     NO_FOLDER = "no_folder"  # nobody said where checkpoints are: no --checkpoint-dir
     NOTHING_FOUND = "nothing_found"  # nothing in that folder looks like a checkpoint
     NONE_VALID = "none_valid"  # something does, and can't be restored

@@ -1,12 +1,4 @@
-"""Signals for a daemon's main loop: kept until the loop takes them.
-
-`signal.sigtimedwait` is no base for such a loop: when SIGCONT ends a stop (SIGSTOP, a frozen cgroup,
-a debugger) after the timeout is over, CPython returns whatever lay in its memory as the signal's
-number (3.11: `signal_sigtimedwait_impl` leaves its retry loop without an answer). Here handlers note
-what has come, and a pipe wakes the loop; a wait that returns for no reason does no harm.
-
-Signals that ask to end: as something to look at, so that none interrupts the start of a process, or as one exception.
-"""
+"""Signals for a daemon's main loop, and signals that stop a process."""
 
 import contextlib
 import os
@@ -28,7 +20,14 @@ _WAKE_S: Final = 0.05  # how long the main thread gets to see a signal by itself
 
 
 class SignalInbox:
-    """Catches signals from `catch` on. Only the main thread may use it, and only one at a time."""
+    """Catches signals from `catch` on, for a loop to read. Only the main thread may use it, and only one at a time.
+
+    `signal.sigtimedwait` is no base for such a loop: when SIGCONT ends a stop (SIGSTOP, a frozen
+    cgroup, a debugger) after the timeout is over, CPython returns whatever lay in its memory as the
+    signal's number (3.11: `signal_sigtimedwait_impl` leaves its retry loop without an answer). Here
+    handlers record the signals, and a pipe wakes the loop; a wait that returns for no reason does
+    no harm.
+    """
 
     def __init__(self, numbers: Iterable[signal.Signals] = ()) -> None:
         self._come: set[signal.Signals] = set()
@@ -98,7 +97,7 @@ class Stopping:
 
 @contextlib.contextmanager
 def take_signals() -> Iterator[Stopping]:
-    """Give what tells of a signal that came within the block."""
+    """Yield the record of a signal that arrives within the block, so that no signal interrupts the start of a process."""
     reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     stopping = Stopping(reader)
 
@@ -124,7 +123,7 @@ def _wanted() -> list[signal.Signals]:
 
 
 class StoppedError(BaseException):
-    """A signal has asked to end. No handler of ordinary errors takes it."""
+    """A signal that requests the end of the process. No handler of ordinary errors catches it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(number).name}")
