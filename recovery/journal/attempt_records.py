@@ -1,10 +1,4 @@
-"""Records of attempts: where each began, how far it came, how it ended. Pure.
-
-What of communication and reading ran beside the ranks' own work, as the journal keeps it, and who tells that.
-
-Each source proves a least and a most, which are equal where it measures: docs/reference/goodput.md. What nobody tells is
-absent, with the reason.
-"""
+"""Records of attempts: where each began, how far it came, how it ended. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -36,7 +30,11 @@ class HiddenGap(Enum):
 
 @dataclass(frozen=True, slots=True)
 class HiddenSeen:
-    """What of one kind of work ran beside the own work of the ranks that tell it. Seconds, of these ranks together."""
+    """What of one kind of work ran beside the own work of the ranks that report it. Seconds, of these ranks together.
+
+    Each source proves a least and a most, which are equal where it measures:
+    docs/reference/goodput.md. A figure that nobody reports is absent, with the reason.
+    """
 
     steps: int  # of these ranks together; 0: nobody tells it
     least_s: float = 0.0

@@ -1,14 +1,11 @@
-"""Reads a journal, also while another process writes it, and no more of it than is asked for.
+"""Reads a journal, also while another process writes it, and no more of it than its caller needs.
 
-A row is sound if its checksum fits itself and the checksum stored in the row before, so that a row can be
-checked without those before. What ends a journal in a file is its last sound row: those behind it were torn by a crash.
+A row is sound if its checksum fits itself and the checksum stored in the row before, so that a row
+can be checked without those before. A journal in a file ends with its last sound row: a crash tore
+those behind it.
 
-The reader asks in SQL, of whatever keeps the rows (`RecordTable`): `recovery.journal.store` and
-`recovery.journal.postgres.postgres_journal`.
-
-Finds in a journal the records of progress that tell how far an attempt came, without decoding the others.
-
-The database looks into the stored JSON: 60,000 records take SQLite 25 ms, where Python takes 200 ms to decode them.
+The reader sends SQL to `RecordTable`, which `recovery.journal.store` and
+`recovery.journal.postgres.postgres_journal` implement.
 """
 
 from collections.abc import Iterator, Sequence
@@ -168,7 +165,11 @@ class JournalReader:
 
 
 class ProgressBetween:
-    """The records of progress between two others. Each answer is a set of their numbers."""
+    """Finds the records of progress between two others, without decoding the rest. Each answer is a set of their numbers.
+
+    The database looks into the stored JSON: 60,000 records take SQLite 25 ms, where Python takes
+    200 ms to decode them.
+    """
 
     def __init__(self, reader: JournalReader, after: int, before: int) -> None:
         self._reader = reader

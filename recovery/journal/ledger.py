@@ -1,15 +1,9 @@
-"""What is known of a job: the state that its journal's records add up to. Pure.
+"""The ledger of a job: the state that its journal's records add up to. Pure.
 
 Nothing here reads a clock or a file, so the same journal gives the same ledger after a crash, in
 `rankmend status` and in the simulation (`recovery.journal.fold.entry_fold` makes it). A revision is
 the number of the record that an order follows from: it grows with every change of the desired
 state, and a change is durable before its revision exists.
-
-How far the ranks of attempts have come, in steps.
-
-What a job's journal adds up to about its saves, failures and restarts.
-
-`recovery.journal.fold.observation_fold` makes it, `recovery.console.views.checkpoint_view` turns it into costs.
 """
 
 from collections.abc import Iterable, Mapping
@@ -69,7 +63,7 @@ HALF_LIFE_S: Final = 7 * 86400.0
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How far attempts have come."""
+    """How far the ranks of attempts have come, in steps."""
 
     highest: int | None = None  # step of the foremost rank
     floor: int | None = None  # that every rank has made
@@ -102,6 +96,12 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class SaveHistory:
+    """What the journal adds up to about the job's saves, failures and restarts.
+
+    `recovery.journal.fold.observation_fold` makes it, `recovery.console.views.checkpoint_view`
+    turns it into costs.
+    """
+
     saves: tuple[SavesSeen, ...] = ()  # oldest first
     ran_s: float = 0.0  # ranks were verified and trained; older time and failures count less
     failures: float = 0.0

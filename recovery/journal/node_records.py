@@ -1,9 +1,4 @@
-"""What the journal holds of nodes: who joined, left or is silent, and what alerts say.
-
-Why a job gives a node no ranks any more: the cause, for decisions, and the words for it.
-
-Only the cause is ever asked; `LeaveReason.text` is journaled beside it for people.
-"""
+"""Records of nodes: which joined, left or are silent, and which alerts accuse them. Pure."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -53,6 +48,8 @@ _WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class LeaveReason:
+    """Why a job gives a node no ranks any more. Decisions read the cause alone; `text` is journaled beside it for people."""
+
     cause: LeaveCause
     detail: str = ""  # names, a count, or another's words where there are none of our own
     others: tuple[str, ...] = ()  # CUT_OFF: the nodes it does not reach

@@ -1,13 +1,4 @@
-"""Records of what was observed beside failures: numbers, slow ranks, snapshots, probes.
-
-Records of losses and gradient norms that went wrong.
-
-Records of slow ranks: what was measured, why, and until when.
-
-Records of what was found in the ranks' snapshots.
-
-Records of probes: idle nodes test the network because a job's communication is slow.
-"""
+"""Records of observations beside failures: numbers, slow ranks, snapshots, probes. Pure."""
 
 from dataclasses import dataclass, replace
 from enum import Enum

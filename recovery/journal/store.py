@@ -1,18 +1,12 @@
-"""The journal: records are durable before they take effect (contract 5).
+"""The journal in a file of SQLite: records are durable before they take effect (contract 5).
 
-SQLite in WAL mode with full sync: a commit is one fdatasync, 0.25 ms on the measured disk,
-and kill -9 of the writer loses nothing that was acknowledged. Records are numbered without
-gaps, and each carries a checksum over itself and its predecessor's checksum, so that what was
-changed, torn or lost afterwards is seen when the file is opened. docs/reference/journal.md has the form.
+WAL mode with full sync: a commit is one fdatasync, 0.25 ms on the measured disk, and kill -9 of the
+writer loses nothing that was acknowledged. Records are numbered without gaps, and each carries a
+checksum over itself and its predecessor's checksum, so that opening the file finds every record
+that was changed, torn or lost afterwards. docs/reference/journal.md has the form.
 
-One thread writes; whoever appends waits until its records are durable. Records that arrive
+One thread writes; a caller of append waits until its records are durable. Records that arrive
 together share one commit.
-
-The table of a journal's SQLite file: what its writer and its readers share.
-
-The rows of a journal in a file of SQLite, for its readers.
-
-Counts the frames of a write-ahead log of SQLite: how many there are, and how many are sound.
 """
 
 import errno

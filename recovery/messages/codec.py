@@ -1,13 +1,8 @@
 """Reports and orders as JSON on the wire (contract 4). Fields: docs/reference/messages.md. Pure.
 
-Nothing from outside is believed: size, version and every field's type are checked, and what
-does not fit raises `MessageError` with the field and the value. Fields that this version does
-not know are ignored, and one version older and newer is understood.
-
-Translates reports and records of the previous version that had only text for a symptom.
-
-Versions before record 1.3 told what failed by a signature, "hung:stopped" or "evidence:XidFatal", and
-nothing beside it. It is taken apart here, once, as it comes in; nothing else reads it.
+Every message from outside is checked for size, version and every field's type; the first that does
+not fit raises `MessageError` with the field and the value. Fields that this version does not know
+are ignored, and one version older and newer is understood.
 """
 
 import re
@@ -88,7 +83,11 @@ _AGES: Final = (
 
 
 def symptom_of(signature: str) -> Symptom:
-    """Return the symptom of a signature; an unknown signature becomes the detail."""
+    """Return the symptom of a signature; an unknown signature becomes the detail.
+
+    Versions before record 1.3 described a failure by a signature alone, "hung:stopped" or
+    "evidence:XidFatal". It is taken apart here, once, as it comes in; nothing else reads it.
+    """
     word, _colon, detail = signature.partition(":")
     kind = _KINDS.get(word, SymptomKind.UNKNOWN)
     if kind is SymptomKind.UNKNOWN:

@@ -1,14 +1,9 @@
-"""`rankmend controller run`: the service until a signal ends it, and what it tells its service manager.
+"""`rankmend controller run`: the service until a signal ends it, and its notices to the service manager.
 
-READY is sent when the jobs are taken up and the port listens. The watchdog is pinged by the event
-loop, and only while the deciding thread goes round. SIGTERM closes the journals and stops no training.
-A renewed certificate is taken up without a signal; all else that a reload can change takes effect at SIGHUP.
-
-When the service looks for cycles of dead objects: when its memory has grown, not when it has made many objects.
-
-Reports and requests die by their count. Python's own rule looks for cycles at every so many new objects, and the
-newest reports of 80,000 ranks are a quarter of a million that live for seconds: with 9,900 nodes that took a fifth
-of the core, in pauses of 0.5 to 7 s, and found nothing. Cycles are what closed connections and failures leave.
+READY is sent when the jobs are adopted and the port listens. The event loop pings the watchdog, and
+only while the deciding thread goes round. SIGTERM closes the journals and stops no training. A
+renewed certificate takes effect without a signal; all else that a reload can change takes effect at
+SIGHUP.
 """
 
 import asyncio
@@ -59,7 +54,13 @@ def read_resident_bytes() -> int:
 
 
 class Cycles:
-    """Looks for cycles once memory has grown by so much since the last look."""
+    """Looks for cycles of dead objects once memory has grown by so much since the last look.
+
+    Reports and requests die by their count. Python's own rule looks for cycles at every so many new
+    objects, and the newest reports of 80,000 ranks are a quarter of a million that live for
+    seconds: with 9,900 nodes that took a fifth of the core, in pauses of 0.5 to 7 s, and found
+    nothing. Cycles are what closed connections and failures leave.
+    """
 
     def __init__(
         self,

@@ -1,9 +1,7 @@
-"""Where Prometheus finds the agents: the answer of /v1/sd/agents.
+"""Where Prometheus finds the agents (the answer of /v1/sd/agents), and which parts the nodes of the fleet share.
 
-An agent serves under its node's name, unless `[discovery]` says another address. Labels come from the
-configuration alone, so that a node's series stay the same series whichever job it runs.
-
-Reads which switches, racks and supplies the nodes of the fleet hang on, and what they are made of.
+An agent serves under its node's name, unless `[discovery]` has another address. Labels come from
+the configuration alone, so that a node's series stay the same series whichever job it runs.
 """
 
 import re

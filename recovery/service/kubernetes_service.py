@@ -1,13 +1,8 @@
-"""Kubernetes as the service has it.
+"""Kubernetes as the service has it: node states and other tools' alerts, reviews of pod tokens, and the desk that evicts pods.
 
-What other tools say of a node in Kubernetes, as alerts: one table of conditions and taints.
-
-Sources: Node Problem Detector, config/ (kernel-monitor, docker-monitor, systemd-monitor-counter, health-checker-*); NVSentinel,
-docs/INTEGRATIONS.md (conditions of its monitors, and the taints that its guide names; sites choose their own, so the table is for exact keys only).
-The taint `nvidia.com/gpu` of GPU pools says that there are GPUs, and is no fault. A condition of the kubelet itself (Ready,
-MemoryPressure ...) is none either: rankmend hears the ranks.
-
-Reads the nodes of our jobs in Kubernetes: their states for people, and, if asked, what other tools say of them as alerts.
+Sources of the table of signals: Node Problem Detector, config/ (kernel-monitor, docker-monitor, systemd-monitor-counter,
+health-checker-*); NVSentinel, docs/INTEGRATIONS.md (conditions of its monitors, and the taints that its guide names; sites
+choose their own, so the table is for exact keys only).
 """
 
 import logging
@@ -59,6 +54,13 @@ class SignalKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NodeSignal:
+    """A condition or taint by which another tool reports a fault of a node.
+
+    The taint `nvidia.com/gpu` of GPU pools marks nodes with GPUs, and is no fault. A condition of
+    the kubelet itself (Ready, MemoryPressure ...) is none either: rankmend receives the ranks'
+    reports.
+    """
+
     kind: SignalKind
     name: str  # type of the condition, or key of the taint
     source: str
@@ -143,6 +145,8 @@ def alert_of(node: str, signal: NodeSignal, text: str, *, is_firing: bool) -> In
 
 
 class KubernetesSignals:
+    """Reads the nodes of our jobs in Kubernetes: their states for people and, if configured, other tools' signals as alerts."""
+
     def __init__(
         self,
         read: Callable[[Sequence[str]], Mapping[str, Mapping[str, Any]]],

@@ -1,12 +1,10 @@
-"""Tells people, through Alertmanager: one alert for each cause, for as long as it lasts.
+"""Notifies people through Alertmanager: one alert for each cause, for as long as it lasts.
 
-`recovery.service.paging` says what belongs together and in which words, `recovery.controller.cluster.notices` where a person is needed; how it
-is sent, `rankmend.alerting`, as the agent does. Once a second the deciding thread is asked, and a change goes out at once. The
-causes are in the cluster's journal: a controller that starts anew tells of the same ones, and closes those that are over.
-
-Reads a file of coolant units or power feeds once in a while, for the messages to people.
-
-A thread of its own: a file on a storage that hangs makes nothing else wait. Then what it told last grows old, and people are told.
+`recovery.service.paging` decides what belongs together and words it,
+`recovery.controller.cluster.notices` decides where a person is needed; `rankmend.alerting` sends
+it, as in the agent. The deciding thread is queried once a second, and a change goes out at once.
+The causes are in the cluster's journal: a controller that starts anew has the same ones, and closes
+those that are over.
 """
 
 import logging
@@ -67,6 +65,12 @@ STOP_S_MAX: Final = 2.0
 
 
 class ReadingsWatch(Generic[_T]):
+    """Reads a file of coolant units or power feeds once in a while, for the messages to people.
+
+    It has a thread of its own: a file on a storage that hangs delays nothing else. Then its last
+    reading grows old, and a message says so.
+    """
+
     def __init__(
         self,
         what: str,

@@ -1,11 +1,9 @@
-"""The anatomy of a step: what ranks spend it on, by the sections that they tell. Pure.
+"""The anatomy of a step: what ranks spend it on, by their sections. Pure.
 
     step = compute + communication + I/O - hidden communication - hidden I/O
 
-A rank tells for how long it stood still for communication and I/O, or worked at it: the part that is not hidden behind
-compute. So the parts here sum to the step. What is hidden stands beside them.
-
-What of the mean step's communication and reading was hidden behind the ranks' own work.
+A rank reports for how long it stood still for communication and I/O, or worked at it: the part that
+is not hidden behind compute. So the parts here sum to the step. The hidden part stands beside them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +15,9 @@ from recovery.journal.attempt_records import HiddenSeen, add_hidden
 
 @dataclass(frozen=True, slots=True)
 class HiddenTime:
-    """Hidden seconds of the mean step of a rank, and their share of all of that kind. None: not known."""
+    """Communication and reading behind a rank's own work: seconds of the mean step, and their share of
+    all of that kind. None: not known.
+    """
 
     least_s: float | None
     most_s: float | None

@@ -1,15 +1,12 @@
-"""Throughput, MFU and linearity of jobs, from the work that their ranks told. Pure.
+"""Throughput, MFU and linearity of jobs, from the work that their ranks reported. Pure.
 
-Useful compute = peak x devices x MFU x linearity x availability. MFU: FLOPs of the model per second of training
-by the dense peak of the accelerators for the data type (PaLM, arXiv 2204.02311, appendix B). What nobody
-told is None, never zero; docs/reference/goodput.md.
+Useful compute = peak x devices x MFU x linearity x availability. MFU: FLOPs of the model per second
+of training by the dense peak of the accelerators for the data type (PaLM, arXiv 2204.02311,
+appendix B). Linearity: work per device and second, against that on the smallest number of devices.
 
-Linearity: work per device and second, against that on the smallest number of devices.
-
-Jobs of one name are compared, and of their work only what was done on the same accelerators, with FLOPs of the same data
-type, and counted in the same unit. What else differs between two jobs of one name nobody tells: docs/reference/goodput.md.
-
-How fast a job is now, by the newest work that its ranks told.
+We compare jobs of one name, and of their work only what was done on the same accelerators, with
+FLOPs of the same data type, and counted in the same unit. Nobody reports what else differs between
+two jobs of one name. A figure that nobody reported is None, never zero; docs/reference/goodput.md.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

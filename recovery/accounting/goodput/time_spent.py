@@ -1,17 +1,9 @@
 """Where a job's time went, by its journal. Pure: entries in, spans out.
 
-Each entry adds the time since the entry before, as what the job was then doing. Records also tell how
-long before them something happened (a fault, the first step, a save): that stretch is painted anew.
-Times are the journal's: monotonic within one boot, else unix. docs/reference/goodput.md has the rules.
-
-The time in which no launcher or controller wrote: what it was shows in what follows.
-
-For how long which ranks made every step of a job longer, by its journal.
-
-The oldest time of a job that goes on, added up: so the account of a running job stays as small as it is.
-
-A fault, a save or an attempt is dated back by seconds or minutes, and what is kept apart is longer than that. A record that dates back
-further changes only what is kept.
+Each entry adds the time since the entry before, as what the job was then doing. Records also date
+back what happened before them (a fault, the first step, a save): we then classify that stretch
+anew. Times are the journal's: monotonic within one boot, else unix. docs/reference/goodput.md has
+the rules.
 """
 
 from collections import deque
@@ -75,7 +67,7 @@ class _Gap:
 
 
 class UnwrittenTime:
-    """The newest such time, until it is known what it was."""
+    """The newest time in which no launcher or controller wrote, until the next records show what it was."""
 
     def __init__(self) -> None:
         self._gap: _Gap | None = None
@@ -108,6 +100,8 @@ class UnwrittenTime:
 
 
 class SlowSpells:
+    """For how long which ranks made every step of the job longer."""
+
     def __init__(self) -> None:
         self._now: dict[int, SlowTime] = {}
         self._past: list[SlowTime] = []
@@ -153,7 +147,12 @@ class SlowSpells:
 
 @dataclass(frozen=True, slots=True)
 class SettledTime:
-    """The time before a moment, in totals."""
+    """The oldest time of a running job, in totals, so that the job's account stays small.
+
+    Records date a fault, a save or an attempt back by seconds or minutes, and the time that is not
+    yet settled is longer than that. A record that dates back further changes only the time that is
+    not yet settled.
+    """
 
     until_s: float = 0.0
     totals: TimeTotals = field(default_factory=TimeTotals)

@@ -1,12 +1,7 @@
-"""The time of jobs in totals that add up over jobs, and the ratios that follow from them. Pure.
+"""Totals of jobs' time that add up over jobs, and the ratios that follow from them. Pure.
 
-Definitions with their sources: docs/reference/goodput.md. A ratio that nothing was measured for is None, never zero.
-
-Ratios and the units that figures are given in.
-
-Failures by the kind of hardware: of the GPUs, the NICs and the node itself of the node that each accuses.
-
-The GPU time of an attempt is divided evenly among its nodes. docs/reference/goodput.md has the rules.
+docs/reference/goodput.md has the definitions with their sources. A ratio without a measurement is
+None, never zero.
 """
 
 from bisect import bisect_right
@@ -45,7 +40,10 @@ def ratio(above: float, below: float) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class HardwareTotals:
-    """Failures that accuse nodes with this hardware, and the GPU time that trained on such nodes."""
+    """Failures that accuse nodes with this hardware (GPUs, NICs, the node itself), and the GPU time that trained on such nodes.
+
+    We divide the GPU time of an attempt evenly among its nodes.
+    """
 
     failures: int = 0
     recovered: int = 0

@@ -1,10 +1,8 @@
-"""Reads plain values out of a pickle without unpickling it.
+"""Reads plain values out of a pickle without unpickling it, and the step that a framework saves beside its tensors.
 
 `pickletools.genops` lists the instructions; this module follows those that build dicts, lists,
 tuples, texts and numbers. Anything else (a class, a call) becomes an `Opaque` that holds its name
 and arguments. Nothing is imported, nothing is called, and work and memory are linear in the bytes.
-
-Plain values in files of torch.save: the step that a framework saves beside its tensors.
 """
 
 import pickletools

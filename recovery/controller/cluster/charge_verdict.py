@@ -1,11 +1,11 @@
-"""What counts against a node in the cluster, with what other jobs had there, and what is taken back. Pure.
+"""Judges what counts against a node in the cluster, and which node is a lemon. Pure.
 
-`detectors.node.charges` has the table and decides; here lies what it decides upon: the cluster's ledger.
+`detectors.node.charges` has the table and decides; this module gives it the cluster's ledger.
 
-Which node is a lemon by the policy and is kept out of use: it failed too often within weeks, by kind of fault.
-
-Off until a limit is set, and then dry until `dry_run` is false. A node that is kept out stays out until a person takes it back, which forgets its past. No more nodes are kept out than a share of
-the fleet: where that is used up, the policy finds nearly everything bad, and a person looks.
+A lemon failed too often within weeks, by kind of fault, and the policy keeps it out of use. That is
+off until a limit is set, and then dry until `dry_run` is false. A lemon stays out until a person
+takes it back, which forgets its past. The policy keeps out at most a share of the fleet: where that
+is used up, the limits match nearly every node, and a person has to check them.
 """
 
 from collections import Counter

@@ -1,20 +1,20 @@
 """Diagnoses a failed attempt from its observation. Decides, but does nothing. Pure.
 
 A death by a signal is certain at once. An exit waits a moment for the ends of other ranks, so that
-an exception on every rank, or the peer that brought this one down, is known before any rank is
+an exception on every rank, or the peer that brought this rank down, is known before any rank is
 accused. A signal that people and schedulers send waits too: the launcher may have received it as
 well and be about to report a requested stop.
 
-What becomes of ranks that stand still and may go on: told to go on, left alone, or waited for.
+Ranks that stand still and may go on get SIGCONT, are left alone, or get more time:
 
-1. All ranks of a job stopped together: it is suspended (`scontrol suspend`, a person), as watched jobs have it. It is left alone.
+1. All ranks of a job stopped together: it is suspended (`scontrol suspend`, a person), as a watched job may be. It is left alone.
 2. Ranks that a signal has stopped get SIGCONT, once. Only a rank that is stopped again within `AGAIN_S`, or a job that does not
    advance within its usual limit, is restarted. Nobody is blamed: another process has sent the signal.
-3. A job of which nothing could be restored would begin at step 0: for a stop, and for a hang that may end, it waits for the long
-   limit (`ceil_s`), and people are told.
+3. A job without anything to restore would begin at step 0: for a stop, and for a hang that may end, it waits for the long
+   limit (`ceil_s`), and a notice tells people.
 
-A process that is gone never comes back, and a collective that PyTorch ends by itself ends the ranks: there nothing is won by waiting.
-Before the second step there is nothing to lose.
+A dead process never comes back, and PyTorch ends the ranks with a collective that it ends by
+itself: there, waiting wins nothing. Before the second step there is nothing to lose.
 """
 
 from collections.abc import Collection, Sequence

@@ -1,12 +1,12 @@
-"""What a job's incident counts against its nodes: from the ledger to charges, and which incidents a verdict takes back. Pure.
+"""Decides what a job's incident counts against its nodes, and which nodes the next attempt must leave. Pure.
 
-The table and the rules are `detectors.node.charges`'; what other jobs had is the pool's to know.
+The table and the rules are `detectors.node.charges`'; the pool knows what other jobs had.
 
-Which nodes of an attempt the next one must leave, and which it leaves only for a spare.
-
-A node that an active alert rules out is left, unless no attempt could start then: a job rather restarts on accused nodes than not at
-all (`recovery.controller.job.planner`). But where a second thing agrees with the alert, the node is broken and not only accused: a rank
-on it failed or hung by its machine's fault, it is silent, cut off, or held by the cluster. Such a node is never used.
+The next attempt leaves a node that an active alert rules out, unless no attempt could start then: a
+job rather restarts on accused nodes than not at all (`recovery.controller.job.planner`). But where
+a second thing agrees with the alert, the node is broken and not only accused: a rank on it failed
+or hung by its machine's fault, it is silent, cut off, or held by the cluster. No attempt uses such
+a node.
 """
 
 from collections.abc import Callable, Mapping

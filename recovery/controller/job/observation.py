@@ -1,17 +1,8 @@
-"""What the reports say of one attempt: each rank's newest known stand. Pure.
+"""What the reports show of one attempt: each rank's newest known state. Pure.
 
-Reports come late, twice and out of order. Counters only grow, an end stays an end, and an
-event is dated by the report that makes it earliest, so that an old report changes nothing.
-All times are the controller's own monotonic seconds: what travels is an age.
-
-When the last steps of a rank ended.
-
-33 pairs of objects for each of 80,000 ranks took 300 MB, which grew for minutes after each start of ranks, and each growth by half of the memory had
-the service look for cycles of dead objects, for 0.7 s.
-
-Reads the end of a rank as a launcher of the version before told it: in the rank's words alone.
-
-Launchers of today read the words where they lie and report what they mean; nothing else here reads them.
+Reports come late, twice and out of order. Counters only grow, an end stays an end, and the report
+that makes an event earliest dates it, so that an old report changes nothing. All times are the
+controller's own monotonic seconds: what travels is an age.
 """
 
 from array import array
@@ -39,7 +30,12 @@ _STEPS_SETTLED: Final = 2  # pauses before that are start-up, not the job's own
 
 
 class StepEnds:
-    """A ring of the newest, each with its number and its time. One thread appends."""
+    """When the last steps of a rank ended: a ring of numbers and times. One thread appends.
+
+    33 pairs of objects for each of 80,000 ranks took 300 MB, which grew for minutes after each
+    start of ranks; each growth by half of the memory made the service look for cycles of dead
+    objects, for 0.7 s.
+    """
 
     __slots__ = ("_count", "_ring")
 
@@ -74,7 +70,11 @@ class StepEnds:
 
 
 def exit_of_today(end: RankExit) -> RankExit:
-    """Return the end with what its words mean."""
+    """Return the end with what its words mean.
+
+    A launcher of the version before sent the rank's words alone. Launchers of today read the words
+    and report what they mean; nothing else here reads them.
+    """
     if end.words is not None or end.exit_code == 0:
         return end
     said = end.error

@@ -1,12 +1,8 @@
-"""What a person's command means for a job: records, or why not. Pure.
+"""What a person's command means for a job: records, or a refusal with its reason. Pure.
 
-A person's word wins: it cancels what is under way. It is journaled with who said it, and a
-command whose key is known does nothing again.
-
-Why a person's command can't be obeyed, in each state of a job.
-
-Nothing is answered with "done" that has no effect: what can't be done now is refused with a reason,
-as a `Refusal` for programs and as a sentence for people.
+A person's command wins: it cancels what is under way. The journal names the person, and a command
+whose key is known does nothing again. No command without effect is answered with "done": the answer
+is a reason, as a `Refusal` for programs and as a sentence for people.
 """
 
 from collections.abc import Callable, Collection

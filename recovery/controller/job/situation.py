@@ -1,17 +1,4 @@
-"""What the controller of one job knows, and the one way in which it decides.
-
-`record` is that way: what is decided is durable before the order that follows from it is sent, and before anything else is done.
-The journal may be written ahead of the disk: then `settle` does what follows, as soon as the disk has it, and nothing more is decided before.
-What is only observed may be lost, and is heard again after a crash.
-
-For how long things have lasted that a job's controller waits for, by keys that name an attempt, an incident or a node.
-
-The controller's memory: the journal, the ledger folded from it, and the copy of the budgets.
-
-A record that does not fit the ledger is refused before it is written. A decision that can't be
-written is not carried out, and is tried again after a growing pause. The pen may write ahead of the disk
-(`recovery.journal.pen`): the ledger is then what the journal will say, and `settle` tells whether it says so.
-"""
+"""What the controller of one job knows, and the one way in which it decides."""
 
 import logging
 from collections import deque
@@ -47,7 +34,11 @@ _WARNINGS_MAX: Final = 100
 
 
 class LastingTimes:
-    """Bounded: what nobody asks for in a whole attempt is forgotten, for keys name attempts and incidents that are over then."""
+    """For how long the things that the controller waits for have lasted, by keys that name an attempt, an incident or a node.
+
+    Bounded: it forgets a key that nobody queries in a whole attempt, for its attempt or incident is
+    over then.
+    """
 
     def __init__(self) -> None:
         self._since_s: dict[Key, float] = {}
@@ -84,6 +75,14 @@ class BudgetStore(Protocol):
 
 
 class JobMemory:
+    """The controller's memory: the journal, the ledger folded from it, and the copy of the budgets.
+
+    It refuses a record that does not fit the ledger before it is written. A decision that can't be
+    written is not carried out, and is tried again after a growing pause. The pen may write ahead of
+    the disk (`recovery.journal.pen`): the ledger is then what the journal will hold, and `settle`
+    returns whether it holds it.
+    """
+
     def __init__(self, journal: DirectJournal | AheadPen, copy: BudgetStore | None) -> None:
         self._pen: Pen = journal if isinstance(journal, AheadPen) else DirectPen(journal)
         self._copy = copy
@@ -257,6 +256,14 @@ def _budgets(ledger: Ledger) -> tuple[object, ...]:
 
 
 class Situation:
+    """What the controller knows. `record` is its only way to decide.
+
+    A decision is durable before the order that follows from it is sent, and before anything else
+    happens. The journal may be written ahead of the disk: then `settle` does what follows, as soon
+    as the disk has it, and until then nothing more is decided. Observations may be lost: after a
+    crash, new reports restore them.
+    """
+
     def __init__(
         self,
         journal: DirectJournal | AheadPen,

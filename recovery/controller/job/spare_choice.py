@@ -1,15 +1,13 @@
-"""Which spare takes the place of which lost node: the nearest one, and one below the part that may have broken, or a slow one, the last. Pure.
+"""Which spare takes the place of which lost node, and which spares may take no place. Pure.
 
-Near is who shares the NVLink domain, else the leaf switch or Slurm's block, whichever is smaller, else the chassis or rack, else the smallest switch above: ranks that were neighbours stay neighbours, a tensor-parallel group that spans nodes
-stays within NVLink, and no ring crosses one more uplink. Nodes that a job
-leaves together may share what broke. A spare below that part would be the next to fail, so it is taken last: only where the job would stand without it. One below a part that is known to be broken
-does not get here (below), unless the policy wants it. A spare whose network a probe has found slow is taken last, too,
-and after all others one that an alert rules out: its fault is known, and that of a node below a part only may be.
+The nearest spare comes first: in the same NVLink domain, else below the same leaf switch or in the
+same Slurm block, whichever is smaller, else in the same chassis or rack, else below the smallest
+switch above. So ranks that were neighbours stay neighbours, a tensor-parallel group that spans
+nodes stays within NVLink, and no ring crosses one more uplink.
 
-Which spares may take no place, since they hang on a shared part that is known to be broken.
-
-Known is what an alert tells of the part, or what is named as the one explanation of the nodes that the job has lost and that are still gone. A part that
-is only one of several explanations bars nobody: its spares are taken last.
+Nodes that a job leaves together may share a broken part. A spare below that part would be the next
+to fail, so it comes last, like one whose network a probe has found slow. After all others comes a
+spare that an alert rules out: its fault is known, and that of a node below a part is only possible.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -120,9 +118,14 @@ class FleetState:
 def bar_spares(
     spares: Collection[str], before: Collection[str], gone: Collection[str], fleet: FleetState
 ) -> Mapping[str, str]:
-    """Return the spares that may take no place, and why.
+    """Return the spares that may take no place, and why: they hang on a shared part that is known to be broken.
 
-    ``before``: nodes of the last attempt; ``gone``: those of them, and those that the job has left earlier, that can't be reached or are accused now.
+    A part is known to be broken by an alert, or as the one explanation of the nodes that the job
+    has lost and that are still missing. A part that is only one of several explanations bars no
+    spare: its spares come last.
+
+    ``before``: nodes of the last attempt; ``gone``: those of them, and those that the job has left
+    earlier, that can't be reached or are accused now.
     """
     if not spares or not before or not fleet.parts.on:
         return NOBODY_BARRED

@@ -1,8 +1,6 @@
-"""What the controller says of a watched job. Pure.
+"""The controller's verdicts on watched jobs, and the notices to people that follow. Pure.
 
-What people must hear of a watched job.
-
-The names are those of our own jobs' alerts; that nobody but a person does anything about it stands in ``todo``.
+The notices have the names of our own jobs' alerts; ``todo`` says that only a person can act.
 """
 
 from collections.abc import Iterator

@@ -1,11 +1,7 @@
-"""Fold a job's journal into its ledger, entry by entry. Pure: no clock and no file is read.
+"""Folds a job's journal into its ledger, entry by entry. Pure: no clock and no file is read.
 
-Each kind of record has one function, in the module of its subject: what a record changes is there.
-
-Fold a run of records of progress, and of what was measured, at once: nearly all of a long journal.
-
-To fold one entry copies the ledger several times. In such a run nothing asks the ledger before the run ends, so only
-a few numbers are kept: the ledger is the same, to the last bit, as after folding one by one.
+Each kind of record has one function, in the module of its subject: it has all that a record
+changes.
 """
 
 from collections.abc import Callable, Iterable
@@ -107,7 +103,12 @@ FOLDS: Final[tuple[Callable[..., Ledger], ...]] = (
 
 
 class ProgressRun:
-    """A run that begins behind ``ledger``."""
+    """A run of records of progress and measurements behind ``ledger``, folded at once: nearly all of a long journal.
+
+    To fold one entry copies the ledger several times. Nothing reads the ledger within such a run,
+    so this stores only a few numbers: the ledger is the same, to the last bit, as after folding
+    entry by entry.
+    """
 
     def __init__(self, ledger: Ledger) -> None:
         self._before = ledger

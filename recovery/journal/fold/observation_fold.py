@@ -1,15 +1,4 @@
-"""What records of observations beside failures change in the ledger. Pure.
-
-What the records of numbers that went wrong change in the ledger.
-
-What the records of probes of the network change in the ledger.
-
-What the records of slow ranks change in the ledger.
-
-What the records of snapshots change in the ledger.
-
-What the records change in a job's history of saves, failures and restarts.
-"""
+"""What records of observations change in the ledger: numbers, probes, slow ranks, snapshots and the job's history. Pure."""
 
 from typing import Final, NamedTuple
 

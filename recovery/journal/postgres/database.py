@@ -1,17 +1,16 @@
-"""Statements to PostgreSQL, each a transaction of its own, and what came of each.
+"""Statements to PostgreSQL, each a transaction of its own, and the outcome of each: done, refused, not tried, or unknown.
 
-A session is checked as it begins: what the server promises (`durability`). A statement that gets
-no answer in time has its socket shut down by a thread, since libpq waits for ever for a server that was stopped.
-Once the server is away, every statement fails at once until `probe` has reached it: the deciding thread must not
-wait for a timeout per job.
+A session is checked as it begins: what the server promises (`durability`). A thread shuts down the
+socket of a statement without an answer in time, since libpq waits for ever for a server that was
+stopped. Once the server is away, every statement fails at once until `probe` has reached it: the
+deciding thread must not wait for a timeout per job.
 
-What can come of a statement to PostgreSQL: done, refused, not tried, or unknown.
-
-How a session of ours writes and reads text, bytes, times and numbers, whatever the role, the database or the server has set.
-
-The driver escapes arrays of bytes by `standard_conforming_strings`: where it is off, checksums arrive as other bytes, and the check
-of the table refuses every record. Read: what a role may set that changes the meaning of a literal or the form of a value
-(PostgreSQL, 20.11.2 locale and formatting, 20.13 version and platform compatibility). The encoding is the connection's own parameter.
+Each session sets how it writes and reads text, bytes, times and numbers, whatever the role, the
+database or the server has set. The driver escapes arrays of bytes by `standard_conforming_strings`:
+where it is off, checksums arrive as other bytes, and the check of the table refuses every record.
+Source of the settings that change the meaning of a literal or the form of a value: PostgreSQL,
+20.11.2 locale and formatting, 20.13 version and platform compatibility. The encoding is the
+connection's own parameter.
 """
 
 import logging

@@ -1,12 +1,8 @@
 """Which journals this start of a controller may write: leases, held together and renewed by a thread.
 
-The database counts their time by its own clock and refuses what is written under a lease that is over, so nothing here
-has to be right for the journals to be. What runs here keeps the leases, and notices early where that fails.
-
-The clock by which several controllers date what they decide: the database's, carried on by the monotonic clock between two readings.
-
-A budget counts what was spent within an hour, by the stamps of records that other controllers wrote. With each host's
-wall clock, one whose clock was set back would date its records into the past, where nobody counts them any more.
+The database measures their time by its own clock and refuses a write under a lease that is over, so
+the journals are right even where this module is wrong. It only renews the leases, and notices early
+where that fails.
 """
 
 import logging
@@ -49,6 +45,13 @@ _TAKE_FREE: Final = (
 
 
 class DatabaseClock:
+    """The clock by which several controllers date their decisions: the database's, carried on by the monotonic clock.
+
+    A budget counts what was spent within an hour, by the stamps of records that other controllers
+    wrote. With each host's wall clock, a host whose clock was set back would date its records into
+    the past, where they no longer count.
+    """
+
     def __init__(self, clock: Clock) -> None:
         """``clock``: this host's. Its wall clock counts only until the first reading."""
         self._clock = clock

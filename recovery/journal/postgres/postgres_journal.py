@@ -1,18 +1,4 @@
-"""A journal in PostgreSQL: the rows and checksums of `recovery.journal.journal_rows`, appended by one statement each.
-
-A write ends in one of three ways. Durable: its entries are returned. Refused, or the server was away before: nothing was
-written, and JournalError says so. Unknown: the answer was lost, or came with a warning. Then the journal reads back
-on the present primary, and writes something there, which is durable only after the record is; if that gives no answer
-within `DOUBT_S_MAX`, CommitUnknownError is raised and this object writes nothing more. Whoever opens the journal again takes a
-new lease, behind which the write that is still on its way is refused.
-
-The first records of many jobs that are taken over, written to all of their journals by one commit.
-
-The rows of a journal in PostgreSQL, for its readers.
-
-Rows are only ever added, or go all at once with their job: questions in turn, each a transaction of its own, tell of one
-state of the journal as long as none asks behind a record that the reader has seen.
-"""
+"""Journals in PostgreSQL: the rows and checksums of `recovery.journal.journal_rows`, appended by one statement each."""
 
 import threading
 import uuid
@@ -83,7 +69,15 @@ class ReadJournal:
 
 
 class PostgresJournal:
-    """The open journal of one job, or of Slurm, under a lease; or the cluster's, which all controllers write."""
+    """The open journal of one job, or of Slurm, under a lease; or the cluster's, which all controllers write.
+
+    A write ends in one of three ways. Durable: its entries are returned. Refused, or the server was
+    away before: nothing was written, and JournalError is raised. Unknown: the answer was lost, or
+    came with a warning. Then the journal reads back on the present primary, and writes something
+    there, which is durable only after the record is; if that gives no answer within `DOUBT_S_MAX`,
+    CommitUnknownError is raised and this object writes nothing more. A process that opens the
+    journal again gets a new lease, behind which the write that is still on its way is refused.
+    """
 
     def __init__(
         self,
@@ -438,7 +432,10 @@ class _Held:
 
 
 class AppendGroup:
-    """For the deciding thread. Nothing may follow from a record before `write` has returned."""
+    """The first records of many adopted jobs, written to all of their journals by one commit. For the deciding thread.
+
+    Nothing may follow from a record before `write` has returned.
+    """
 
     def __init__(self, database: Database, leases: Leases) -> None:
         self._database = database
@@ -494,6 +491,13 @@ _NOTHING: Final = Written(0, (0,), is_exact=True)
 
 
 class PostgresRecords:
+    """The rows of a journal in PostgreSQL, for its readers.
+
+    Rows are only ever added, or deleted together with their job: queries in turn, each a
+    transaction of its own, show one state of the journal as long as none reads behind a record that
+    the reader has seen.
+    """
+
     way_out = WAY_OUT
     can_be_torn = False
 

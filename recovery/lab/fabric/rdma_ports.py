@@ -1,12 +1,7 @@
-"""Which RDMA port a rail has, read from sysfs: device and port, whether it is ACTIVE, and its GID for RoCE v2.
+"""Finds the RDMA port of a rail, and the ib_write_bw that tests it.
 
-Source: Linux Documentation/ABI/stable/sysfs-class-infiniband (state, link_layer), ABI/testing/sysfs-class-infiniband (gids, gid_attrs).
-A port of RoCE names its network interface for each GID (gid_attrs/ndevs), so bonds, VLANs and soft RoCE are found as well. A port of
-InfiniBand is found by the device that it shares with its IPoIB interface, whose ``dev_port`` counts ports from 0.
-
-`ib_write_bw` of perftest as this node has it: where it is, what it knows, and its command line.
-
-Source: https://github.com/linux-rdma/perftest, src/perftest_parameters.c and src/perftest_communication.c, versions 4.4 to 26.04.
+Sources: Linux Documentation/ABI/stable/sysfs-class-infiniband (state, link_layer), ABI/testing/sysfs-class-infiniband (gids, gid_attrs);
+https://github.com/linux-rdma/perftest, src/perftest_parameters.c and src/perftest_communication.c, versions 4.4 to 26.04.
 """
 
 import math
@@ -42,6 +37,13 @@ _MARK: Final = "--ib-dev"  # an option of every version
 
 @dataclass(frozen=True, slots=True)
 class RailPort:
+    """The port of a rail: device and port, whether it is ACTIVE, and its GID for RoCE v2.
+
+    A port of RoCE names its network interface for each GID (gid_attrs/ndevs), so bonds, VLANs and
+    soft RoCE are found as well. A port of InfiniBand is found by the device that it shares with its
+    IPoIB interface, whose ``dev_port`` counts ports from 0.
+    """
+
     device: str
     port: int
     is_ethernet: bool  # RoCE, else InfiniBand
@@ -199,6 +201,8 @@ def _read(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Perftest:
+    """`ib_write_bw` of perftest as installed on this node: its path, its options, and its command line."""
+
     path: str
     binds: bool  # it can listen on one address
     has_ipv6: bool = False  # it can meet the other end at an IPv6 address

@@ -1,20 +1,8 @@
-"""What faults need of the system: mounts, routes, programs, and NVML's settings.
+"""What faults need of the system: mounts, routes, programs, and two settings of a GPU.
 
-What is mounted on a folder; covers it, and takes the cover away. Source: proc_pid_mountinfo(5), mount(2), umount2(2).
-
-By system calls: umount(8) would look at the mount point, and wait for ever where that hangs.
-
-Routes as `ip route save` writes them, without those that the kernel makes by itself for each address.
-
-Restored with the others, they would come a second time, with another metric. Source: rtnetlink(7), iproute2/ip/iproute.c
-(route_dump_magic, 0x45311224), linux/rtnetlink.h (struct rtmsg, RTPROT_KERNEL).
-
-Runs the system's programs that faults need, from argument lists, each within a time.
-
-The two settings of a GPU that faults change, by NVML. Never tried on a real GPU: written after nvml.h's documentation.
-
-Source: NVML API reference, "Device Commands": nvmlDeviceSetGpuLockedClocks, nvmlDeviceResetGpuLockedClocks,
-nvmlDeviceSetPowerManagementLimit. They need root.
+Sources: proc_pid_mountinfo(5), mount(2), umount2(2); rtnetlink(7), iproute2/ip/iproute.c (route_dump_magic, 0x45311224),
+linux/rtnetlink.h (struct rtmsg, RTPROT_KERNEL); NVML API reference, "Device Commands": nvmlDeviceSetGpuLockedClocks,
+nvmlDeviceResetGpuLockedClocks, nvmlDeviceSetPowerManagementLimit. These need root and were never tried on a real GPU.
 """
 
 import ctypes
@@ -69,7 +57,10 @@ def cover_read_only(path: str) -> None:
 
 
 def unmount_to(path: str, mounts_before: int) -> None:
-    """Unmount, the newest first, until so many are left; what still uses one keeps it until it closes."""
+    """Unmount, the newest first, until so many are left; an open file keeps its mount until it closes.
+
+    By system calls: umount(8) would look at the mount point, and wait for ever where that hangs.
+    """
     for _ in range(_LAYERS_MAX):
         if count_mounts(path) <= mounts_before:
             return
@@ -91,7 +82,11 @@ _MAGIC: Final = struct.pack("=I", 0x45311224)
 
 
 def without_kernels(saved: bytes) -> bytes:
-    """Return the same with only the routes that somebody has added; empty where there is none."""
+    """Return the same with only the routes that somebody has added; empty where there is none.
+
+    The kernel adds some routes by itself for each address. Restored with the others, they would
+    come a second time, with another metric.
+    """
     if not saved.startswith(_MAGIC):
         raise SourceError(f"ip route save wrote no routes: {saved[:40]!r}")
     kept, at = [], len(_MAGIC)

@@ -1,12 +1,7 @@
-"""Removes what one Slurm job has left on this node. Order: processes, then files, so that nobody makes them anew.
+"""Removes what one Slurm job has left on this node. Order: processes, then files, so that no process makes them anew.
 
-SIGTERM, a grace period, SIGKILL; looked for anew until nothing is left or the time is over. What can't be proved to be this
-job's alone stays, with the reason.
-
-Runs a function with the rights of a job's user, in a child process.
-
-Root sees all of a job, but a user may exchange a folder for a link at any moment. With the user's own rights nothing is
-reached that the user could not remove, and no other user's process gets a signal.
+SIGTERM, a grace period, SIGKILL; it searches again until nothing is left or the time is over. What
+can't be proved to be this job's alone stays, with the reason.
 """
 
 import os
@@ -47,7 +42,12 @@ OtherJobs = Callable[[], Sequence[str]]  # raises SourceError where Slurm does n
 
 
 def call_as_user(uid: int, function: Callable[[], Any], timeout_s: float) -> Any:
-    """Return what the function returns, which must be JSON; raise SourceError."""
+    """Return what the function returns, which must be JSON; raise SourceError.
+
+    A child process with the rights of the job's user calls it. Root sees all of a job, but a user
+    may exchange a folder for a link at any moment. With the user's own rights the function reaches
+    nothing that the user could not remove, and no other user's process gets a signal.
+    """
     group = _group_of(uid)
 
     def act() -> Any:

@@ -1,13 +1,12 @@
-"""Files that a job has left in shared memory and in temporary folders.
+"""Finds and removes files that a job has left in shared memory and in temporary folders.
 
     rankmend-<uid>/<run>/          progress files, snapshots and their copies; `slurm-job` names the Slurm job
     rankmend-watch-<uid>/<run>/    of ranks of other launchers; job.json names it
     nccl-*, torch_*, sem.mp-* ...  name no job: they are the job's only if the user has no other one here
 
-Users write in these folders while root reads: everything is opened relative to the folder before it, no link is followed, and
-only what belongs to the user counts.
-
-Removes leftovers: with the user's rights, relative to open folders, and never through a link or another mount.
+Users write in these folders while root reads: everything is opened relative to the folder before
+it, no link is followed, and only the user's own files count. Removal has the user's rights, and
+crosses no link and no other mount.
 """
 
 import contextlib

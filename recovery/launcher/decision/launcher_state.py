@@ -1,10 +1,4 @@
-"""The launcher's state and its possible actions: values only. Pure.
-
-The controller that a launcher follows, and that controller's orders.
-
-In each epoch only the first controller that sends an order counts, and only its newest order.
-Orders of older epochs are refused.
-"""
+"""The launcher's state and its possible actions: values only. Pure."""
 
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
@@ -18,6 +12,12 @@ ATTEMPT_MAX: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class FollowedOrders:
+    """The controller that a launcher follows, and that controller's orders.
+
+    In each epoch only the first controller that sends an order counts, and only its newest order.
+    Orders of older epochs are refused.
+    """
+
     job_id: str
     node: str
     launcher_id: str  # empty: the only launcher of its job

@@ -1,10 +1,8 @@
 """Saves evidence from a hung job's ranks before they are stopped: once, and within a deadline.
 
 One thread collects while the launcher's loop continues; the loop waits for it until the order's
-deadline at most. A stuck thread (its disk doesn't answer) is left behind, and nothing more is collected
-until it returns: there is never a second thread.
-
-The folder for an incident's evidence: bounded, rotated, and never an obstacle to recovery.
+deadline at most. A stuck thread (its disk doesn't answer) is left behind, and nothing more is
+collected until it returns: there is never a second thread.
 """
 
 import contextlib
@@ -61,7 +59,10 @@ _INCIDENT_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class EvidenceFolder:
-    """Accepts files until it is full. A file that can't be written becomes a note, never an error."""
+    """The folder for an incident's evidence: bounded, rotated, and never an obstacle to recovery.
+
+    It accepts files until it is full. A file that can't be written becomes a note, never an error.
+    """
 
     def __init__(self, incidents: Path, incident_id: str, attempt: int) -> None:
         self._incidents = incidents

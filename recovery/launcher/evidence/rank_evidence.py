@@ -1,24 +1,8 @@
-"""What the kernel, a rank's own Python and PyTorch's flight recorder say of a rank.
+"""Evidence of one rank from the kernel, from its own Python and from PyTorch's flight recorder.
 
-The kernel's view of a rank's processes and threads: states, wait channels, stacks.
-
-Reads nothing that takes a process's memory lock (environ, cmdline, maps), which a stuck driver
-call can hold for ever. Source: proc_pid_status(5), proc_pid_wchan(5), proc_pid_syscall(5),
-proc_pid_stack(5); the last needs CAP_SYS_ADMIN.
-
-Asks ranks for their Python stacks, and makes sure that it asks the right process.
-
-`rankmend.hook.stacks` records in each file which process writes its stacks there, and through which
-descriptor. A signal is sent only if that very process lives, catches it, and has the file open under
-that descriptor: a script that closed it may have another file there, and a process without a handler
-would die.
-
-Switches PyTorch's flight recorder on, bounds it, and asks it for dumps.
-
-Source: torch/csrc/distributed/c10d/FlightRecorder.hpp, FlightRecorder.cpp (DebugInfoWriter) and
-ProcessGroupNCCL.cpp (DumpPipe, HeartbeatMonitor), 2.2 to 2.13. Names with NCCL in them are the
-older ones. Rank r of an NCCL job makes the pipe `<pipe file>r.pipe` and dumps into `<dump file>r`
-soon after a byte arrives (its monitor looks once a second); gloo records, and dumps for nobody.
+Source: proc_pid_status(5), proc_pid_wchan(5), proc_pid_syscall(5), proc_pid_stack(5), of which the last needs CAP_SYS_ADMIN;
+        torch/csrc/distributed/c10d/FlightRecorder.hpp, FlightRecorder.cpp (DebugInfoWriter) and
+        ProcessGroupNCCL.cpp (DumpPipe, HeartbeatMonitor), 2.2 to 2.13. Names with NCCL in them are the older ones.
 """
 
 import contextlib
@@ -60,7 +44,10 @@ def describe_rank(
     is_late: Callable[[], bool],
     root: str = PROC,
 ) -> str:
-    """Return the kernel's view of a rank and all its descendants.
+    """Return the kernel's view of a rank and all its descendants: states, wait channels, stacks.
+
+    Reads nothing that takes a process's memory lock (environ, cmdline, maps), which a stuck driver
+    call can hold for ever.
 
     ``processes``: all processes of this machine; once ``is_late``, no further thread is read.
     """
@@ -123,9 +110,15 @@ def _read(path: str) -> str:
 
 
 def ask_for_stacks(path: Path, training: ProcessRef | None = None) -> str | None:
-    """Ask the process that offers its stacks in this file for them; return a reason if it was not asked.
+    """Request the stacks of the process that offers them in this file; return a reason if no request was sent.
 
-    ``training``: as this host knows that process, where it has told its pid in a PID namespace of its own.
+    `rankmend.hook.stacks` records in each file which process writes its stacks there, and through
+    which descriptor. A signal is sent only if that very process lives, catches it, and has the file
+    open under that descriptor: a script that closed it may have another file there, and a process
+    without a handler would die.
+
+    ``training``: as this host knows that process, where it has reported its pid in a PID namespace
+    of its own.
     """
     head = read_head(path)
     if head is None:
@@ -193,7 +186,11 @@ def _catches(pid: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RecorderFiles:
-    """The file that one rank dumps into, and the pipe that requests a dump."""
+    """The file that one rank dumps into, and the pipe that requests a dump.
+
+    Rank r of an NCCL job makes the pipe `<pipe file>r.pipe` and dumps into `<dump file>r` soon
+    after a byte arrives (its monitor looks once a second); gloo records, and never dumps.
+    """
 
     dump: Path
     pipe: Path

@@ -1,11 +1,9 @@
 """Keeps a guardian running: continues a stopped one and replaces a dead one.
 
-Detects a stopped guardian, and decides what the launcher does about it.
-
-A stopped guardian reaps no rank, fences none and keeps no lease. Nobody has a reason to stop it
-(it has its own session, so Ctrl-Z does not reach it), so the launcher wakes it. If it stays stopped
-although it is needed, as under a debugger, the launcher kills it; its ranks die with it, and the job
-restarts.
+A stopped guardian reaps no rank, fences none and keeps no lease. Nobody has a reason to stop it (it
+has its own session, so Ctrl-Z does not reach it), so the launcher wakes it. If it stays stopped
+although it is needed, as under a debugger, the launcher kills it; its ranks die with it, and the
+job restarts.
 """
 
 import contextlib
@@ -45,6 +43,8 @@ class Care(Enum):
 
 
 class GuardianWatch:
+    """Detects a stopped guardian, and decides what the launcher does about it."""
+
     def __init__(self) -> None:
         self._stopped_at_s: float | None = None
         self._needed_at_s: float | None = None

@@ -1,21 +1,18 @@
-"""Hardware readings about this node's ranks, to explain why one of them is slow.
+"""Hardware of this node: readings that explain why a rank is slow, and the kinds that failures are counted by.
 
 Every 4 s: how long each rank's main thread waited for a CPU, the throttling of its control groups,
-and the pressure on the node. So there is a past when a rank becomes slow, without an agent. Only if an
-order asks: the metrics of `detectors.slow.cause_table` from the node agent's page, three times.
-A thread reads; the launcher's loop only picks up the results.
+and the pressure on the node. So there is a past when a rank becomes slow, without an agent. Only if
+an order requests it: the metrics of `detectors.slow.cause_table` from the node agent's page, three
+times. A thread reads; the launcher's loop only picks up the results. The kinds of hardware are read
+once, at the launcher's start.
 
 Source: Linux Documentation/scheduler/sched-stats.rst (/proc/PID/schedstat, nanoseconds),
         admin-guide/cgroup-v2.rst (cpu.stat), scheduler/sched-bwc.rst (the same in version 1),
-        accounting/psi.rst (/proc/pressure).
-Cost:   three small files a rank and three a node, 0.2 ms a rank and 4 s.
-
-What kinds of hardware this node has, so that failures can be counted by them. Read once, at the launcher's start.
-
-Source: /proc/driver/nvidia/gpus/*/information (NVIDIA's driver: "Model: ..."), /sys/class/drm/card*/device/product_name (amdgpu,
-        Linux Documentation/gpu/amdgpu/driver-misc.rst), /sys/class/infiniband/*/hca_type (Documentation/ABI/stable/sysfs-class-infiniband),
+        accounting/psi.rst (/proc/pressure). Kinds: /proc/driver/nvidia/gpus/*/information (NVIDIA's driver: "Model: ..."),
+        /sys/class/drm/card*/device/product_name (amdgpu, Linux Documentation/gpu/amdgpu/driver-misc.rst),
+        /sys/class/infiniband/*/hca_type (Documentation/ABI/stable/sysfs-class-infiniband),
         /sys/class/dmi/id/{sys_vendor,product_name} (Documentation/ABI/testing/sysfs-firmware-dmi-tables). All are readable by everybody.
-Cost:   a small file for each GPU and NIC, below 1 ms.
+Cost:   three small files a rank and three a node, 0.2 ms a rank and 4 s; kinds: a small file for each GPU and NIC, below 1 ms.
 """
 
 import logging

@@ -1,13 +1,4 @@
-"""Asks the ranks' own Python one question, in a separate process, so that the launcher need not import torch.
-
-Counts the accelerators that the ranks' PyTorch sees, of any vendor, by torchrun's rules.
-
---numa-binding: on which processors each rank runs, as the ranks' own PyTorch chooses them.
-
-torchrun calls the same functions (torch/numa/binding.py, 2.9 and later) and wraps each rank in numactl. We
-call them once, in a separate process, because importing torch takes seconds that no restart should
-cost; the guardian then binds each rank as it forks it.
-"""
+"""Queries the ranks' own Python in a separate process, so that the launcher need not import torch."""
 
 import json
 import subprocess
@@ -83,7 +74,7 @@ def ask_interpreter(
 def count_devices(
     python: str, environment: Mapping[str, str], kind: str, timeout_s: float = IMPORT_S_MAX
 ) -> int:
-    """Return how many devices of a kind (gpu, xpu, npu ... or auto) the torch of ``python`` sees."""
+    """Return how many devices of a kind (gpu, xpu, npu ... or auto) the torch of ``python`` sees, by torchrun's rules."""
     try:
         told = ask_interpreter(python, _ASK_COUNT, [kind], environment, timeout_s)
     except LaunchError as error:
@@ -98,7 +89,12 @@ def count_devices(
 def read_bindings(
     python: str, environment: Mapping[str, str], mode: str, count: int
 ) -> tuple[tuple[int, ...], ...]:
-    """Return the processors of each local rank, whose GPU is the one of the same number."""
+    """Return the processors of each local rank for --numa-binding; a rank's GPU is the one of the same number.
+
+    torchrun calls the same functions (torch/numa/binding.py, 2.9 and later) and wraps each rank in
+    numactl. We call them once, in a separate process, because importing torch takes seconds that no
+    restart should cost; the guardian then binds each rank as it forks it.
+    """
     what = f"--numa-binding {mode}: can't ask the PyTorch of {python}"
     try:
         told = ask_interpreter(python, _ASK_BINDING, [mode, str(count)], environment, IMPORT_S_MAX)

@@ -1,20 +1,12 @@
-"""How a launcher takes part in its job: who it is, its peers, its access to the checkpoint folder.
+"""How a launcher takes part in its job: who it is, its peers, its lease, its access to the checkpoint folder.
 
-On several nodes these are `peer_launchers.Peers` and `checkpoint_access.Storage`; on one node, what
-is below in their place.
+On several nodes `peer_launchers.Peers` and `checkpoint_access.Storage` take part; on one node
+`NoPeers` and `ControllersStorage` stand in their place.
 
-The lease by which the launchers of one attempt keep it alive, and the clock that dates it.
-
-Three keepers end an attempt whose launcher reached nobody for `lease_s`: the guardian kills the ranks at `until_s`; where it
-stands still with its launcher, each rank ends itself from `ends_s` on, as it counts a step (`rankmend.hook.lease`). The
-controller takes the node for empty `lease_margin_s` later at the earliest. Whoever comes later finds nothing to do.
-
-How launchers spread their return, so that a restarted controller is not flooded.
-
-Takes the place of peers and storage where one node runs the whole job.
-
-The controller is in the launcher's process: it writes the fence before it orders an attempt, and
-looks for checkpoints itself. There is nobody to keep a lease with.
+Three keepers end an attempt whose launcher reached nobody for `lease_s`: the guardian kills the
+ranks at `until_s`; where it stands still with its launcher, each rank ends itself from `ends_s` on,
+as it counts a step (`rankmend.hook.lease`). The controller considers the node empty
+`lease_margin_s` later at the earliest. By then the other two find nothing left to do.
 """
 
 import time
@@ -71,7 +63,7 @@ def boot_time_s() -> float:
 
 
 def spread_s(launchers: int) -> float:
-    """Return over how many seconds so many launchers spread their return."""
+    """Return over how many seconds so many launchers spread their return, so that they don't flood a restarted controller."""
     return launchers / RETURNS_PER_S
 
 
@@ -118,6 +110,8 @@ class CheckpointAccess(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Membership:
+    """How one launcher takes part in its job."""
+
     launcher_id: str  # UUID of this start
     slots: int
     peers: PeerLink
@@ -133,7 +127,7 @@ class Membership:
 
 
 class NoPeers:
-    """A job without other launchers: no queries and no answers."""
+    """A job without other launchers: no queries, no answers, and nobody to keep a lease with."""
 
     endpoint: Endpoint | None = None
     reached_at_s = float("-inf")
@@ -154,7 +148,10 @@ class NoPeers:
 
 
 class ControllersStorage:
-    """A checkpoint folder that the controller looks after itself."""
+    """A checkpoint folder that the controller looks after itself, in the launcher's process.
+
+    The controller writes the fence before it orders an attempt, and looks for checkpoints itself.
+    """
 
     found: Found | None = None
     fence_attempt: int | None = None

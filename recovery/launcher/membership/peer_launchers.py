@@ -1,27 +1,20 @@
-"""The launchers of one attempt ask each other whether they live, and so keep the lease.
+"""The launchers of one attempt query each other whether they live, and so keep the lease.
 
-A launcher stops its ranks when for `lease_s` it has reached neither the controller nor a
-majority of the launchers of its attempt that still run it (docs/internals/design/0003-cluster.md). Then
-the controller may take ranks of a silent node for gone without having heard of them.
+A launcher stops its ranks when for `lease_s` it has reached neither the controller nor a majority
+of the launchers of its attempt that still run it (docs/internals/design/0003-cluster.md). Then the
+controller may assume that the ranks of a silent node have exited without a report from them.
 
-Reached is dated by when we began to ask, never by when the answer came: the other may have
-emptied the attempt while its answer was under way. The clock is CLOCK_BOOTTIME, which goes on
-while a machine is suspended, as that of the others does; CLOCK_MONOTONIC stands still and
-would have a launcher that wakes up believe in a lease that is long over.
+A contact is dated by when the query began, never by when the answer came: the other launcher may
+have emptied the attempt while its answer was under way. The clock is CLOCK_BOOTTIME, which goes on
+while a machine is suspended, as that of the others does; CLOCK_MONOTONIC stands still, and a
+launcher that wakes up would believe in a lease that is long over.
 
-On the wire: a line of JSON each, at most `LINE_BYTES_MAX`, three of them. The one that is asked
-sends a nonce; the one that asks answers with its own and an HMAC over both; the answer carries
-an HMAC over both nonces and itself. The key is derived from the job's secret and its id, so
-nothing of another job, and nothing recorded, is believed.
+On the wire: three lines of JSON, each at most `LINE_BYTES_MAX`. The queried launcher sends a nonce;
+the querying launcher replies with its own and an HMAC over both; the answer carries an HMAC over
+both nonces and itself. The key is derived from the job's secret and its id, so nothing of another
+job, and nothing recorded, passes.
 
-All of it runs in one thread with an event loop of its own; `Peers` is called by the launcher's.
-
-Chooses the launchers to ask next, so that nodes which don't reach each other are found.
-
-The neighbours in the ring of group ranks come first and often: collectives send to them, and in a job
-of more than WITNESSES_MAX nodes no other launcher asks them. The lease's other peers follow in turns,
-each launcher's in another order. Time and chance are arguments. How long it takes to find a torn link:
-docs/internals/design/0003-cluster.md.
+All of it runs in one thread with an event loop of its own; the launcher's thread calls `Peers`.
 """
 
 import asyncio
@@ -73,6 +66,14 @@ _FAILURES: Final = (
 
 
 class PeerTurns:
+    """Chooses the launchers to query next, so that nodes which don't reach each other are found.
+
+    The neighbours in the ring of group ranks come first and often: collectives send to them, and in
+    a job of more than WITNESSES_MAX nodes no other launcher queries them. The lease's other peers
+    follow in turns, each launcher's in another order. Time and chance are arguments. How long it
+    takes to find a torn link: docs/internals/design/0003-cluster.md.
+    """
+
     def __init__(self, launcher_id: str, shuffle: Callable[[list[Peer]], object]) -> None:
         """``launcher_id``: our own, which is not asked. ``shuffle`` reorders a list in place."""
         self._launcher_id = launcher_id

@@ -1,21 +1,13 @@
 """The processes of a job: found by parentage and by mark, killed, and proved gone.
 
-Three ways lead to a process: it descends from a rank; it carries the job's mark in the
-environment that it was started with; it descends from one that does. Reading
-/proc/PID/environ takes the memory lock of that process, which a stuck driver call can hold
-for ever: whoever must not hang calls `find_marked` in a child that can be left behind, as
-the guardian does. /proc/PID/stat takes no such lock.
+Three ways lead to a process: it descends from a rank; it carries the job's mark in the environment
+that it was started with; it descends from one that does. Reading /proc/PID/environ takes the memory
+lock of that process, which a stuck driver call can hold for ever: a caller that must not hang calls
+`find_marked` in a child that can be left behind, as the guardian does. /proc/PID/stat takes no such
+lock.
 
-Source: proc(5), proc_pid_stat(5); PF_EXITING in include/linux/sched.h.
+Source: proc(5), proc_pid_stat(5), proc_pid_status(5), pid_namespaces(7); PF_EXITING in include/linux/sched.h.
 Imports stay few: the guardian runs this without site-packages.
-
-Finds the process of a rank that told its pid in a PID namespace of its own, by the pid that it has here.
-
-Its start time is the same everywhere, and /proc/PID/status tells the innermost pid (NSpid). Two containers can start a
-process in one clock tick under one inner pid. So it also has to be below the process that was started for the rank, or to
-have a file open under a descriptor as it told: where a daemon has started the container.
-
-Takes no process's memory lock (environ, maps). Source: pid_namespaces(7), proc_pid_status(5).
 """
 
 import os
@@ -471,9 +463,15 @@ def _signal(send: Callable[[], None]) -> bool:
 def find_outer(
     inner: ProcessRef, below: int, is_it: Callable[[int], bool], root: str = PROC
 ) -> ProcessRef | None:
-    """Return the process whose innermost pid and start time are ``inner``; None where none is told apart.
+    """Return the process whose innermost pid and start time are ``inner``; None where there is none, or several fit.
 
-    ``below``: an ancestor that proves it; ``is_it``: another proof, for one that has another parent.
+    The start time of a rank in a container is the same everywhere, and /proc/PID/status has the
+    innermost pid (NSpid). Two containers can start a process in one clock tick under one inner pid.
+    So the process also has to be below the process that was started for the rank, or to have a file
+    open under the descriptor that it reported: where a daemon has started the container. Takes no
+    process's memory lock (environ, maps).
+
+    ``below``: an ancestor that proves it; ``is_it``: another proof, for a process with another parent.
     """
     try:
         processes = read_processes(root)

@@ -1,8 +1,6 @@
 """The launcher's view of an attempt's ranks, and what it reports of each.
 
-Reads progress files, process states, and what ranks leave behind when they end.
-
-What a launcher reports of the losses and gradient norms in a progress file.
+It comes from progress files, process states, and the files that ranks leave behind when they end.
 """
 
 import contextlib

@@ -1,26 +1,10 @@
-"""What ranks import: read from the script, kept from run to run, and reported by the ranks.
-
-What a script is about to import, read from its text: the fork server's list in a script's first run.
-
-Taken are the imports before the first statement that does anything else. A fresh rank makes them before it runs any line
-that could set a variable, change `sys.path` or start something, so one process may make them for all ranks. A
-script's own modules end the list, because they may do all of this. The server looks at itself after each package
-(`rankmend.hook.fork_server`), and ends at the first one that a fork would break.
-
-What all ranks of a node have imported, and with which environment: the fork server's list.
-
-Each rank tells its own (`rankmend.hook.imports`); `share` merges them into what
-`rankmend.hook.replay` takes.
-
-What the ranks of a script import, kept from one run to the next for the fork server.
+"""The imports of ranks, for the fork server: read from the script, reported by the ranks, and stored from run to run.
 
     <state>/imports/<hash>.json   one file per interpreter, working folder and script or module
 
-It has the list of what all ranks have imported, the verdicts of the trials, how long they took, and of which
-version the script was. With it
-the next run's server imports everything once, without trials, and forks the first attempt as well. A file that is torn,
-too large, too old or of another version counts as none. Written and removed on a thread: a disk that hangs holds up
-no launcher.
+A first run has only the script's text (`read_first_imports`). Then each rank reports its own
+imports (`rankmend.hook.imports`), and `share` merges them into the list that `rankmend.hook.replay`
+takes.
 """
 
 import ast
@@ -73,7 +57,14 @@ _SECRET_CHARACTERS_MIN: Final = 8
 
 
 def read_first_imports(script: Path) -> tuple[Statement, ...]:
-    """Return what the script imports first; empty where that can't be read from its text."""
+    """Return what the script imports first; empty where that can't be read from its text.
+
+    These are the imports before the first statement that does anything else. A fresh rank makes
+    them before it runs any line that could set a variable, change `sys.path` or start something, so
+    one process may make them for all ranks. A script's own modules end the list, because they may
+    do all of this. The server checks itself after each package (`rankmend.hook.fork_server`), and
+    ends at the first one that a fork would break.
+    """
     try:
         with script.open("rb") as file:
             source = file.read(SCRIPT_BYTES_MAX + 1)
@@ -283,7 +274,13 @@ class TriedImports:
 
 
 class KeptImports:
-    """The kept list of one script on this node."""
+    """The stored list of one script on this node.
+
+    It has the imports of all ranks, the verdicts of the trials, how long they took, and the version
+    of the script. With it the next run's server imports everything once, without trials, and forks
+    the first attempt as well. A file that is torn, too large, too old or of another version counts
+    as none. A thread writes and removes it: a disk that hangs delays no launcher.
+    """
 
     def __init__(
         self,

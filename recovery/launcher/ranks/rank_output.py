@@ -1,20 +1,8 @@
 """Carries the ranks' output to the console, to files, or both, and keeps its last lines.
 
-One thread reads all pipes; outlets (`rankmend.console`) do the writing. While a console or a log file is
-slow, the pipes fill up and the ranks wait, as under torchrun. A reader that takes nothing for
-`STUCK_S` blocks no one: its lines are dropped and counted, and training continues.
-
-Terminals of ranks: progress bars and colours if the user has a terminal, as under torchrun.
-
-A rank gets a pseudoterminal whose outer end is read like a pipe. It is raw, so the user's terminal
-gets exactly what the rank writes.
-
-One log file of a rank. The thread that writes it also opens it, because a disk can hang.
-
-Shows a traceback that several ranks of a node print only once: of eight ranks with one typo, seven say nothing new.
-
-For the console alone: log files, and what is kept of each rank's last lines, have all of it. A traceback is held back until its
-last line has come, and shown as it is if that takes too long, or if no other rank has printed the same.
+One thread reads all pipes; outlets (`rankmend.console`) do the writing. While a console or a log
+file is slow, the pipes fill up and the ranks wait, as under torchrun. A reader that takes nothing
+for `STUCK_S` blocks nobody: its lines are dropped and counted, and training continues.
 """
 
 import contextlib
@@ -63,7 +51,12 @@ _CLOSE_S_MAX: Final = 5.0  # for the reading thread, which never blocks
 
 
 def open_terminal() -> tuple[int, int]:
-    """Return the outer and inner end of a new terminal that changes and echoes nothing."""
+    """Return the outer and inner end of a new terminal that changes and echoes nothing.
+
+    A rank gets it for progress bars and colours if the user has a terminal, as under torchrun. Its
+    outer end is read like a pipe. It is raw, so the user's terminal gets exactly what the rank
+    writes.
+    """
     outer, inner = os.openpty()
     attributes = termios.tcgetattr(inner)
     attributes[_OUTPUT_FLAGS] &= ~termios.OPOST
@@ -82,7 +75,10 @@ def copy_size(source: int, target: int, columns_taken: int) -> None:
 
 
 class LogFile:
-    """Opens itself and its folder at the first write; after a failure, the next write tries again."""
+    """One log file of a rank. Opens itself and its folder at the first write; after a failure, the next write tries again.
+
+    The thread that writes it also opens it, because a disk can hang.
+    """
 
     def __init__(self, path: Path, rank: int | None = None) -> None:
         """``rank``: whose output it is, where its folder doesn't say so already; a file beside it does."""
@@ -137,7 +133,12 @@ class _Held:
 
 
 class RepeatedTraces:
-    """The tracebacks of one attempt's ranks on one node."""
+    """Shows a traceback that several ranks of a node print only once: of eight ranks with one typo, seven add nothing new.
+
+    For the console alone: log files, and the last lines of each rank, have all of it. A traceback
+    is held back until its last line has come, and shown as it is if that takes too long, or if no
+    other rank has printed the same.
+    """
 
     def __init__(self) -> None:
         self._held: dict[int, _Held] = {}  # by rank

@@ -5,13 +5,10 @@
                                                   .imports.json, and dumps of the flight recorder
     <root>/rankmend-<uid>/<job id>/snapshots/     rank-<r>.0.snapshot and .1.snapshot; kept between attempts
     <root>/rankmend-<uid>/<job id>/copies/        of other nodes' snapshots; kept between attempts
-    <root>/rankmend-<uid>/<job id>/slurm-job      number of the Slurm job, if the launcher runs in one
+    <root>/rankmend-<uid>/<job id>/slurm-job      number of the Slurm job, if the launcher runs in one: `rankmend cleanup` reads it
 
-Everything is 0700 and ours. Shared memory is open to all users, so another user may have made
-`rankmend-<uid>` first: then the folder is `rankmend-<uid>-<random>` beside it, whose name nobody can
-predict; later launchers find it by its owner.
-
-Ties a run's folder in shared memory to the Slurm job that its launcher runs in, for `rankmend cleanup`.
+Everything is 0700 and ours. Shared memory is open to all users: `rankmend.own_folder` says how we
+find our own folder there.
 """
 
 import contextlib

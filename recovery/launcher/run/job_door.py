@@ -1,9 +1,8 @@
-"""The door of a job on one node: takes the questions and commands of its user, and of root, from other terminals.
+"""The door of a job on one node: takes the queries and commands of its user, and of root, from other terminals.
 
-Its thread serves one connection at a time, each within bounds of time and size. The controller's thread carries the commands
-out, between two reports, and journals them with the user's id as the kernel gives it.
-
-Answers what people ask the controller of a job on one node. For the controller's thread.
+Its thread serves one connection at a time, each within bounds of time and size. The controller's
+thread carries the commands out, between two reports, and journals them with the user's id as the
+kernel gives it.
 """
 
 import contextlib
@@ -43,7 +42,7 @@ Answerer = Callable[[JobAsk, str], "Future[JobAnswer]"]
 def answer_person(
     controller: Controller, settings: JobSettings, ask: JobAsk, who: str
 ) -> JobAnswer:
-    """Carry out the command, or return the plan that is asked for. Raises JournalError."""
+    """Carry out the command, or return the plan that it requests. Raises JournalError. For the controller's thread."""
     if ask.command is not None:
         return _obey(controller, settings, ask.command, who)
     ledger, node = controller.ledger, ask.node

@@ -1,13 +1,9 @@
-"""The place where the launchers of a job meet: its settings and addresses.
+"""The place where the launchers of a job meet: its settings and addresses, and the note that names its host.
 
-The note beside the checkpoints that names the host of a job's controller, without a service.
-
-<checkpoint folder>/.rankmend/host.json     the host, its address, the secret; 0600, replaced each 2 s
-<checkpoint folder>/.rankmend/host-<epoch>  claims: whoever makes one (O_EXCL) is host of that epoch
+    <checkpoint folder>/.rankmend/host.json     the host, its address, the secret; 0600, replaced each 2 s
+    <checkpoint folder>/.rankmend/host-<epoch>  claims: the launcher that makes one (O_EXCL) is host of that epoch
 
 A host's beat is a growing number; a reader measures by its own clock how long it has not changed.
-
-Reaches the launcher that hosts the controller of a meeting, whichever it is at the moment.
 """
 
 import os
@@ -44,6 +40,8 @@ _CLAIM: Final = re.compile(r"host-(\d{1,9})")
 
 
 class HostNote(msgspec.Struct, frozen=True, kw_only=True):
+    """The note beside the checkpoints that names the host of a job's controller, without a service."""
+
     key: str  # the job's key
     node: str
     url: str
@@ -173,7 +171,7 @@ def bind_address(address: str) -> str:
 
 
 class MeetingClient:
-    """A client of the current host (`recovery.launcher.membership.remote.Client`)."""
+    """Reaches the launcher that hosts the controller at the moment (`recovery.launcher.membership.remote.Client`)."""
 
     def __init__(self, site: Site) -> None:
         self._site = site

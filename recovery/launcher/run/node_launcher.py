@@ -1,14 +1,4 @@
-"""Assembles one node's launcher, for the only node of a job as for one of several.
-
-The link between a launcher and its controller: in one process, or over the network.
-
-`recovery.launcher.run.in_process_link` hosts the controller of a job on one node; `recovery.launcher.run.remote_link`
-talks to a controller elsewhere. `serve` runs a launcher over either.
-
-The file in which torchrun records why a job failed, for a scheduler or a launcher above it.
-
-Format: torch/distributed/elastic/multiprocessing/errors/error_handler.py (2.13).
-"""
+"""Assembles one node's launcher, for the only node of a job as for one of several."""
 
 import json
 import logging
@@ -76,6 +66,13 @@ VARIABLE: Final = "TORCHELASTIC_ERROR_FILE"
 
 
 class ControllerLink(Protocol):
+    """The link between a launcher and its controller: in one process, or over the network.
+
+    `recovery.launcher.run.in_process_link` hosts the controller of a job on one node;
+    `recovery.launcher.run.remote_link` talks to a controller elsewhere. `serve` runs a launcher
+    over either.
+    """
+
     @property
     def membership(self) -> Membership:
         """How the launcher takes part in the job of this controller."""
@@ -117,7 +114,11 @@ class ControllerLink(Protocol):
 
 
 def write_error_file(outcome: JobOutcome, environment: Mapping[str, str], unix_s: float) -> None:
-    """Write the first rank's error, or why the job ended, to the file that the launcher's environment names."""
+    """Write the first rank's error, or why the job ended, to the file that the launcher's environment names.
+
+    torchrun records there why a job failed, for a scheduler or a launcher above it. Format:
+    torch/distributed/elastic/multiprocessing/errors/error_handler.py (2.13).
+    """
     path = environment.get(VARIABLE)
     if not path or outcome.exit_code == 0:
         return

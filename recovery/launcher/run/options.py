@@ -1,10 +1,4 @@
-"""Turns the command line of `rankmend run` into the values that its parts need.
-
-Reads the limits of recovery from a TOML file: the tables [policy] and [hang].
-
-Their keys are the fields of `recovery.journal.limits.Policy` and `detectors.hang.live.HungLimits`, which
-contain the defaults with their reasons. An unknown key is an error.
-"""
+"""Turns the command line of `rankmend run` into the values that its parts need."""
 
 import errno
 import logging
@@ -44,7 +38,12 @@ _NEVER_S = 1e12
 
 
 def read_policy(path: Path | None) -> Policy:
-    """Return the limits in a file on top of the defaults; without a file, the defaults."""
+    """Return the limits in a TOML file on top of the defaults; without a file, the defaults.
+
+    The keys of its tables [policy] and [hang] are the fields of `recovery.journal.limits.Policy`
+    and `detectors.hang.live.HungLimits`, which contain the defaults with their reasons. An unknown
+    key is an error.
+    """
     if path is None:
         return Policy()
     file = TomlFile(path, _BYTES_MAX, "the configuration")

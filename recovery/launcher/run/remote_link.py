@@ -1,8 +1,6 @@
-"""The link to a controller elsewhere: sends reports, delivers orders, and informs the user.
+"""The link to a controller elsewhere: joins the job, sends reports, delivers orders, and informs the user.
 
 Messages go through `recovery.launcher.membership.remote.Remote`; this module handles the answers.
-
-Joins a job at a controller, and prints why while no controller answers.
 """
 
 import logging
@@ -67,7 +65,7 @@ class JoiningClient(Client, Protocol):
 def join(
     client: JoiningClient, request: Join, said_after_s: float = WAITING_SAID_AFTER_S
 ) -> JoinAnswer:
-    """Join the job, and wait for the controller as long as it takes.
+    """Join the job, and wait for the controller as long as it takes; print why while no controller answers.
 
     Faults that time alone does not heal are printed at once, others only if they persist.
     """

@@ -1,8 +1,7 @@
-"""Reads a folder in which rankmend writes. It may lie on a dead NFS mount: run it in a child.
+"""Reads what `detectors/doctor/storage.py` judges: the folders in which rankmend writes.
 
-The test file has no name (O_TMPFILE) or loses it at once, so nothing is left behind, not even by kill -9.
-
-Reads what `detectors/doctor/storage.py` judges.
+A folder may lie on a dead NFS mount: run this in a child. The test file has no name (O_TMPFILE) or
+loses it at once, so nothing is left behind, not even by kill -9.
 """
 
 import errno

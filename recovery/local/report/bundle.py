@@ -2,12 +2,7 @@
 
 Reads a job's state folder: its journal and the incident's evidence. Everything goes through the
 scrubber; flight-recorder dumps, which are pickles, are written as JSON for it (`rankmend diagnose
-hang` reads both). What is left out, and why, is in the manifest.
-
-The secrets of rankmend that this user may read here, so that a bundle can leave them out by their value.
-
-Their shape (`rm_ID_SECRET`) is known to `recovery.local.report.scrub`; a site's own token file holds any text, and a job's secret is 64 digits
-like any hash. Whatever can't be read is no error: what this user can't read is in none of his files either.
+hang` reads both). The manifest lists what is left out, and why.
 """
 
 import contextlib
@@ -72,7 +67,13 @@ def find_secrets(
     command_line: Sequence[str],
     site: Path = _SITE,
 ) -> tuple[str, ...]:
-    """Return what token files and notes hold; ``command_line`` is the launcher's, ``folder`` the job's state folder."""
+    """Return rankmend's secrets that this user may read here, so that a bundle can leave them out by their value.
+
+    ``command_line`` is the launcher's, ``folder`` the job's state folder.
+    `recovery.local.report.scrub` knows the shape of tokens (`rm_ID_SECRET`); a site's own token
+    file holds any text, and a job's secret is 64 digits like any hash. An unreadable file is no
+    error: what this user can't read is in none of the user's files either.
+    """
     found: list[str] = []
     for path in _token_files(environments, command_line, site):
         found += _read_secret(path).split()

@@ -1,13 +1,6 @@
-"""Reads from BMCs whether silent nodes have power (Redfish, DSP0266: `PowerState` of a ComputerSystem).
+"""Reads from BMCs whether silent nodes have power, and switches lost nodes off.
 
-A few threads read, so a BMC that hangs holds up no job and no other BMC for long. Only two answers `Off`
-over separate connections, with a pause between them, count as proof. Whatever else a BMC does (On,
-PoweringOff, an error, a redirect, an answer that is too long or too late) proves nothing, and is logged when it changes.
-
-Switches lost nodes off: what a service adds to `recovery.controller.job.node_power` before a BMC is asked.
-
-The BMC must have answered `On` in the node's present silence, no other job may hear the node, and the
-cluster's rules and budget must allow it. For the deciding thread.
+Source: Redfish, DSP0266: `PowerState` of a ComputerSystem.
 """
 
 import logging
@@ -59,7 +52,13 @@ class _Known:
 
 
 class BmcPower:
-    """The power of nodes by their BMCs (`recovery.controller.job.node_power.PowerReader`). For any thread."""
+    """The power of nodes by their BMCs (`recovery.controller.job.node_power.PowerReader`). For any thread.
+
+    A few threads read, so a BMC that hangs delays no job and no other BMC for long. Only two
+    answers `Off` over separate connections, with a pause between them, count as proof. Whatever
+    else a BMC does (On, PoweringOff, an error, a redirect, an answer that is too long or too late)
+    proves nothing, and is logged when it changes.
+    """
 
     def __init__(
         self,
@@ -205,6 +204,12 @@ class PowerDesk(Protocol):
 
 
 class ServicePowerSwitch:
+    """Switches lost nodes off: what a service adds to `recovery.controller.job.node_power` before it sends a request to a BMC.
+
+    The BMC must have answered `On` in the node's present silence, no other job may receive reports
+    from the node, and the cluster's rules and budget must allow it. For the deciding thread.
+    """
+
     def __init__(
         self,
         power: BmcPower,

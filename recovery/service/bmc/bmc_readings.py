@@ -1,9 +1,8 @@
-"""What the nodes' BMCs have answered, for /metrics and for those that ask them. For any thread.
+"""Reads the BMCs of all known nodes once in a while, so that people learn of a failed BMC before it is needed.
 
-Reads the BMCs of all known nodes once in a while, so that people learn of one that fails before it is needed.
-
-A reading here is never proof that a node has no power, and decides nothing: it only becomes a metric and a
-line in the log. A few threads read, other ones than `bmc_power` has, so a lost node waits for none of them.
+A reading here is never proof that a node has no power, and decides nothing: it only becomes a
+metric and a line in the log. A few threads read, other ones than `bmc_power` has, so a lost node
+waits for none of them.
 """
 
 import heapq
@@ -69,7 +68,7 @@ class _OneBmc:
 
 
 class BmcReadings:
-    """The newest reading of each node's BMC; a collector of `prometheus_client`."""
+    """The newest reading of each node's BMC, for /metrics and other readers; a collector of `prometheus_client`. For any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,15 +1,8 @@
-"""Reports and polls past aiohttp's search for a route, and their answers in one piece.
+"""Carries reports and polls past aiohttp's search for a route, and writes their answers in one piece.
 
-Answers to reports and polls, head and body in one piece of bytes.
-
-aiohttp makes a dict of headers for each answer, fills in what is missing and writes it out: a fifth of what a report costs the event
-loop. The heads of these answers differ only in the length of the body and in the second. Only for a client that speaks HTTP/1.1 and keeps
-its connection; `web.Response` answers all others.
-
-Carries reports and polls to their handlers past aiohttp's search for the route.
-
-They are nearly all of a controller's requests, and the search, its match and the middlewares around the handler took a tenth of the event
-loop. Whatever is not plain (another method, an escaped character, `Expect`) goes through the application, to the same handler.
+They are nearly all of a controller's requests. The search, its match and the middlewares around the
+handler took a tenth of the event loop. A request that is not plain (another method, an escaped
+character, `Expect`) goes through the application, to the same handler.
 """
 
 import re
@@ -60,7 +53,13 @@ class PlainAnswer(web.StreamResponse):
 
 
 class PlainAnswers:
-    """Lays answers out, and keeps the heads of the present second."""
+    """Writes head and body of answers in one piece of bytes, and keeps the heads of the present second.
+
+    aiohttp makes a dict of headers for each answer, fills in what is missing and writes it out: a
+    fifth of what a report costs the event loop. The heads of these answers differ only in the
+    length of the body and in the second. Only for a client that speaks HTTP/1.1 and keeps its
+    connection; `web.Response` answers all others.
+    """
 
     def __init__(self) -> None:
         self._now: datetime | None = None

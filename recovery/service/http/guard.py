@@ -1,14 +1,9 @@
-"""Stands between a connection and aiohttp: how many there are, how slow and how talkative one may be.
+"""Stands between a connection and aiohttp: bounds how many there are, how slow and how talkative each may be.
 
-aiohttp bounds a line and a header field, and no more: a client that sends a byte a minute, or
-a million requests in one breath, would be held for ever. Here a request's head must be complete within
-`HEAD_S_MAX`, an answer be read within `IDLE_S_MAX`, and what comes beyond the request that is being answered is bounded.
-
-Accepts connections: so many in all, and so many from one address.
-
-The service accepts by itself, since only before the TLS handshake is it cheap to turn an address away, and since a handshake
-that fails, or never ends, must be counted to its address until it has. One address never holds more than three quarters of
-all connections, so that the others always get in.
+aiohttp bounds a line and a header field, and no more: it would hold a client that sends a byte a
+minute, or a million requests at once, for ever. Here a request's head must be complete within
+`HEAD_S_MAX`, an answer be read within `IDLE_S_MAX`, and the bytes beyond the request that is being
+answered are bounded.
 """
 
 import asyncio
@@ -334,7 +329,13 @@ def read_networks(
 
 
 class Entrance:
-    """The listening socket of a service."""
+    """The listening socket of a service: accepts so many connections in total, and so many from one address.
+
+    The service accepts by itself, since only before the TLS handshake is it cheap to turn an
+    address away, and since a handshake that fails, or never ends, must count for its address until
+    it has. One address never holds more than three quarters of all connections, so that the others
+    always get in.
+    """
 
     def __init__(
         self,

@@ -1,11 +1,4 @@
-"""The controller's series of alert names, watched jobs and snapshots.
-
-The controller's gauges of alerts that call nodes otherwise than launchers do.
-
-The controller's metrics of jobs that other launchers have started.
-
-The controller's series of what jobs keep in memory, and of how old the newest restorable state is.
-"""
+"""The controller's series of alert names, watched jobs and snapshots."""
 
 import contextlib
 from collections.abc import Mapping
@@ -24,6 +17,8 @@ _MATCHES: Final = (NameMatch.CASE, NameMatch.SHORT, NameMatch.ADDRESS)
 
 
 class NameGauges:
+    """Alerts that name nodes otherwise than launchers do."""
+
     def __init__(self, prefix: str, registry: CollectorRegistry) -> None:
         self._matched = Gauge(
             f"{prefix}_alerts_matched",
@@ -48,6 +43,8 @@ class NameGauges:
 
 
 class WatchedGauges:
+    """Jobs that other launchers have started."""
+
     def __init__(self, prefix: str, registry: CollectorRegistry) -> None:
         self._jobs = Gauge(
             f"{prefix}_watched_jobs",
@@ -73,6 +70,8 @@ class WatchedGauges:
 
 
 class SnapshotGauges:
+    """The snapshots that jobs hold in memory, and the age of the newest restorable state."""
+
     def __init__(self, prefix: str, registry: CollectorRegistry) -> None:
         def gauge(name: str, text: str, *labels: str) -> Gauge:
             return Gauge(f"{prefix}_{name}", text, ("job_id", *labels), registry=registry)

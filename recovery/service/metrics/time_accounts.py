@@ -1,13 +1,9 @@
 """Follows where the time of all jobs goes, entry by entry, in a thread of its own.
 
-The deciding thread only puts durable entries into a queue. What a journal held before is read from its file, once, and
-of it only what the account asks: 500 journals do not stay in memory until their turn comes. The thread takes a twentieth of a core: the longer a turn takes, the longer is the
+The deciding thread only puts durable entries into a queue. The thread reads the earlier part of a
+journal from its file, once, and only what the account needs: 500 journals do not stay in memory
+until their turn comes. It takes a twentieth of a core: the longer a turn takes, the longer is the
 pause after it. Only while it reads the journals of the controller's start it takes a third.
-
-The sizes on which jobs ran that have ended, by name: what linearity is compared with.
-
-Jobs that ended while this controller ran are kept as they were followed. Those from before are read from their journals,
-one at a time, once a running job of their name tells work.
 """
 
 import logging
@@ -64,6 +60,12 @@ _NEW_S: Final = (
 
 
 class PastSizes:
+    """The sizes on which ended jobs ran, by name: linearity compares with them.
+
+    Jobs that ended while this controller ran are stored as they were followed. Those from before
+    are read from their journals, one at a time, once a running job of their name reports work.
+    """
+
     def __init__(self, kept: Callable[[], Mapping[tuple[str, str], StoredJournal]] = dict) -> None:
         """``kept``: the journals of the jobs that have ended and are kept, by name and job id, the newest last."""
         self._kept = kept

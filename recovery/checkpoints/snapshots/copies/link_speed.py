@@ -1,9 +1,7 @@
-"""How fast copies may be sent: a share of the speed of the link that leads to the peer.
+"""Limits copies to a share of the speed of the link that leads to the peer.
 
 Sources: /sys/class/net/*/speed in Mbit/s, -1 or an error where the driver doesn't know it
 (Documentation/ABI/testing/sysfs-class-net), /proc/net/route and /proc/net/ipv6_route.
-
-Limits a rate of bytes.
 """
 
 import ipaddress

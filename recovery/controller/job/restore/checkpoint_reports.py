@@ -1,19 +1,4 @@
-"""Checkpoints as launchers report them: turned into verdicts, and joined over launchers and local disks. Pure.
-
-Checkpoints as a launcher reports them, turned back into verdicts.
-
-Joins what nodes with a checkpoint folder each on its own disk say of the checkpoints.
-
-A save of which each rank wrote its part is whole once every rank that is to run finds a part of it on the disk of its node,
-and together they have the parts of all ranks: another rank's part is a replica, which the framework sends to where it belongs.
-The save's other files, and those of other formats, count where rank 0 is to run.
-
-Joins what several launchers say of the checkpoints.
-
-Launchers that see one folder each read a share of a checkpoint's files: it is valid once all shares
-are, or once one launcher speaks for the whole, and a defect in any share damages it. A node speaks only
-for the share that it was given. Where nodes see different folders, the rules for local disks join these.
-"""
+"""Turns launchers' reports of checkpoints into verdicts, and joins those of several launchers and local disks. Pure."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -100,10 +85,15 @@ def join_disks(
     saved_by: int,
     silent: Collection[str],
 ) -> tuple[CheckpointVerdict, ...]:
-    """Return one verdict on each checkpoint, newest first.
+    """Return one verdict on each checkpoint, newest first, where each node has a checkpoint folder on its own disk.
 
-    ``told``: by the id of each folder. ``silent``: folders of which nobody has told anything yet.
-    ``saved_by``: how many ranks have saved.
+    A save of which each rank wrote its part is whole once every rank of the next attempt finds a
+    part of it on the disk of its node, and together they have the parts of all ranks: another
+    rank's part is a replica, which the framework sends to where it belongs. The save's other files,
+    and those of other formats, count where rank 0 will run.
+
+    ``told``: reports by the id of each folder. ``silent``: folders without a report yet. ``saved_by``: how many
+    ranks have saved.
     """
     paths: dict[str, dict[str, CheckpointVerdict]] = defaultdict(dict)
     for folder, verdicts in told.items():
@@ -267,9 +257,14 @@ def join_checkpoints(
     homes: Mapping[int, RankHome] | None = None,
     saved_by: int = 0,
 ) -> tuple[CheckpointVerdict, ...]:
-    """Return one verdict on each checkpoint, newest first, from what each node has told.
+    """Return one verdict on each checkpoint, newest first, from the reports of launchers that see one folder.
 
-    ``told`` lacks the nodes that have not answered. ``homes``: where each rank is to run, and
+    Each launcher reads a share of a checkpoint's files: it is valid once all shares are, or once
+    one launcher vouches for the whole, and a defect in any share damages it. A node vouches only
+    for the share that it was given. Where nodes see different folders, `join_disks` joins the
+    verdicts.
+
+    ``told`` lacks the nodes that have not answered. ``homes``: where each rank will run, and
     ``saved_by``: how many ranks have saved; both count on local disks alone. A verdict that only
     needs another share, or another look, is `Hindrance.UNREAD`.
     """

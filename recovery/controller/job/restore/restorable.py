@@ -1,13 +1,8 @@
-"""Notes which checkpoint a failure would restore now, by what was looked at beside training. Pure.
+"""Records which checkpoint a failure would restore now, and warns of a job that saves nothing. Pure.
 
-It is what a person reads on the console and in `rankmend plan`, and what tells later that
-there was something to restore. A note an hour is usual; saves that come faster share one.
-
-Notes that a job trains and saves nothing where checkpoints are looked for.
-
-A folder that the script doesn't save into, saving that is switched off, an interval longer than the run: nothing
-of this shows before the first failure, which then costs everything. What is counted is training alone, not the time
-of incidents, across attempts: a job that fails every half hour and saves nothing is warned, too.
+Looks beside training find the checkpoint. The console and `rankmend plan` show it, and it proves
+later that there was something to restore. One record an hour is usual; saves that come faster share
+a record.
 """
 
 from collections.abc import Sequence
@@ -107,7 +102,13 @@ def room_wanted(ledger: Ledger) -> int:
 
 
 class MissingSaves:
-    """Counts how long the job has trained since its last save, or since it began."""
+    """Counts how long the job has trained since its last save, or since it began.
+
+    A folder that the script doesn't save into, saving that is switched off, an interval longer than
+    the run: nothing of this shows before the first failure, which then costs everything. Training
+    alone counts, not the time of incidents, and across attempts: a job that fails every half hour
+    and saves nothing gets the warning, too.
+    """
 
     def __init__(self, policy: Policy, folder: str) -> None:
         """``folder``: where checkpoints are looked for, for people; empty: not known by name."""

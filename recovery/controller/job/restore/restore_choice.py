@@ -1,15 +1,13 @@
 """Which checkpoint the next attempt begins from, and when to hold the job rather than begin at zero. Pure.
 
-Never from zero where something is there. In a recovery nothing is started while checkpoints are
-there of which none can be restored, or while those that were there are gone. At a start by a person
-that holds only where the job's own journal says that one could be restored: a folder with torn
-or foreign files must not keep a new job from starting.
+Never from zero while there is something to restore. A recovery starts nothing while none of the
+checkpoints can be restored, or while those of before are missing. At a start by a person that holds
+only where the job's own journal shows that a checkpoint could be restored: a folder with torn or
+foreign files must not keep a new job from starting.
 
-Which checkpoints are passed over because the program could not begin from them.
-
-A checkpoint can be whole and still be of no use: another version of the script wrote it, or it lacks
-what the script now asks for. Rules, over the attempts that ended before their first step since one
-last got past it (`Ledger.start_failures`):
+A checkpoint can be whole and still be of no use: another version of the script wrote it, or it
+lacks what the script now needs. Rules, over the attempts that ended before their first step since
+an attempt last got past it (`Ledger.start_failures`):
 
 - an error that shows loading (`detectors.failed.loading_error`) passes its checkpoint over at once:
   the file does not change, so the same load fails again;
@@ -20,15 +18,15 @@ last got past it (`Ledger.start_failures`):
 - at most `Policy.fallbacks_max` attempts in a row begin from an older checkpoint. Nothing is deleted.
 
 Once an attempt has got past its first step, what it passed over stays passed over
-(`Ledger.not_loaded`) until a person starts the job again, who may have mended the script.
-A script that begins from what it finds itself can't follow; for it nothing is passed over.
+(`Ledger.not_loaded`) until a person starts the job again, who may have repaired the script. A
+script that chooses its own start can't follow: for it nothing is passed over.
 
-Restores of checkpoints before all of their content was checked: when, and what a wrong sum leads to.
-
-A checkpoint that is whole in its structure is never refused because there was no time to read it (`recovery.checkpoints.finder`).
-One that was checked to its end is preferred as long as that costs little training. What was restored unchecked is checked on
-beside the restore. If a sum is wrong then, the job goes back to what is older: what was saved since comes from the damaged state. It
-goes back only if something older is known; otherwise the attempt trains on, and people are told.
+Lack of time to read a checkpoint whose structure is whole never rules it out
+(`recovery.checkpoints.finder`). One that was checked to its end is preferred as long as that costs
+little training. The check of one that was restored unchecked goes on beside the restore. If a sum
+is wrong then, the job goes back to something older, because all later saves come from the damaged
+state. It goes back only if something older is known; otherwise the attempt trains on, and a notice
+tells people.
 """
 
 import re

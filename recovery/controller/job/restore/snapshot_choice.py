@@ -1,24 +1,14 @@
-"""Whether the next attempt begins from what its ranks have kept in memory. Pure.
+"""Whether the next attempt begins from snapshots in its ranks' memory. Pure.
 
-A snapshot is restored only where every rank's part of one step is there, whole and unchanged: on the node on which it is to
-run, or on another one that is heard, from which it is fetched; or that of a rank which is equal (below). The newest such step wins over the checkpoint unless that is newer, or restores of it have led to no progress. A step at
-which replicas differ is passed over, because one of them is wrong and the older ones were equal; but of three or more the majority is
-restored, on the odd rank too, where that saves as much as for a rank that was lost. Once the same error
-has come again at the same step, or twice more at later ones, the job goes back to the checkpoint: a loss that is no number
-is in the snapshots, too.
+A snapshot is restored only where every rank's part of one step is there, whole and unchanged: on
+the node on which it will run, on another reachable node, from which it is fetched, or as the part
+of a rank that is equal (`StandIns`). The newest such step wins over the checkpoint unless that is
+newer, or restores of the step have led to no progress.
 
-Which rank's snapshot another rank can begin from, because the two are equal as a whole.
-
-In plain data-parallel training the ranks hold the same state. Where their whole snapshots had equal digests at several steps
-(`recovery.controller.job.watch.replica_watch`), and all that are there of a step are equal again, any of them is what a rank that is lost had:
-then no step is lost, although nothing of it was copied. Ranks that differ in anything, also in a random state, never stand in
-for each other. A rank whose parameters have come apart from those of a majority gives nothing from that step on, and can begin from one
-of the majority instead of its own.
-
-Which snapshots are brought from other nodes before an attempt begins.
-
-It is asked of launchers with each answer to their reports, and is done once they report that they have it: so nothing of
-it is journaled before the attempt, and another controller finds out the same by itself.
+A step at which replicas differ is passed over, because one of them is wrong and the older ones were
+equal; but of three or more the majority is restored, on the odd rank too, where that saves as much
+as for a lost rank. Once the same error has come again at the same step, or twice more at later
+ones, the job goes back to the checkpoint: a loss that is no number is in the snapshots, too.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -61,7 +51,15 @@ class StandIn:
 
 @dataclass(frozen=True, slots=True)
 class StandIns:
-    """What could be given, of one attempt."""
+    """The ranks of one attempt whose snapshots others can begin from, because the two are equal as a whole.
+
+    In plain data-parallel training the ranks hold the same state. Where their whole snapshots had
+    equal digests at several steps (`recovery.controller.job.watch.replica_watch`), and all
+    snapshots of a step are equal again, any of them is what a lost rank had: then no step is lost,
+    although nothing was copied. Ranks that differ in anything, also in a random state, never stand
+    in for each other. A rank whose parameters differ from those of a majority gives nothing from
+    that step on, and can begin from the majority's instead of its own.
+    """
 
     groups: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # by rank
     given: Mapping[SnapshotPoint, Mapping[int, StandIn]] = field(default_factory=dict)
@@ -344,7 +342,12 @@ def _steps_of(
 
 @dataclass(frozen=True, slots=True)
 class Fetching:
-    """The fetches between two attempts."""
+    """The snapshots that nodes fetch from others before an attempt begins.
+
+    The controller requests them with each answer to a report, and they are done once the launchers
+    report that they have them: so no record is needed before the attempt, and another controller
+    finds out the same by itself.
+    """
 
     attempt: int = 0  # the one that has ended
     orders: Mapping[str, tuple[FetchOrder, ...]] = field(default_factory=dict)

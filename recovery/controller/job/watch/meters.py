@@ -1,23 +1,4 @@
-"""Meters of one attempt: what its steps, its work and its saves take.
-
-Adds up what the ranks of one attempt spend their steps on, by the sections that they tell.
-
-The first step that is heard of a rank is no part of it: it may have begun with the start.
-
-Adds up the work that the ranks of one attempt tell: FLOPs, tokens, samples.
-
-What a rank had told when it was first heard is no part of it: the first step's time is that of a start.
-
-Measures the saves of one attempt: how often, for how long training stops, how long files take.
-
-For how long a save stops training comes from the checkpoint sections that the ranks report: of each
-save that of the slowest rank, since the others wait for it. A script without sections shows only that
-a step around the save took longer, which is the stall at most.
-
-How long the files take comes from their times, and from when they were first seen to change and last:
-the longer of both, since a writer of one file shows only its end, and one that renames a folder into
-place shows nothing before. Times of the storage's clock are compared with each other only.
-"""
+"""Meters of one attempt: what its steps, its work and its saves take."""
 
 from collections import OrderedDict, deque
 from collections.abc import Sequence
@@ -61,6 +42,11 @@ _Marks = tuple[int, float]  # size in bytes, unix seconds of the newest change
 
 
 class StepMeter:
+    """Adds up what the ranks of one attempt spend their steps on, by their sections.
+
+    The first step that a rank reports does not count: it may have begun with the start.
+    """
+
     def __init__(self) -> None:
         self.begin(0)
 
@@ -124,6 +110,11 @@ class StepMeter:
 
 
 class WorkMeter:
+    """Adds up the work of the ranks of one attempt: FLOPs, tokens, samples.
+
+    The work in a rank's first report does not count: the first step's time is that of a start.
+    """
+
     def __init__(self) -> None:
         self.begin(0)
 
@@ -201,6 +192,18 @@ class _Save:
 
 
 class SaveMeter:
+    """Measures the saves of one attempt: how often, for how long training stops, how long files take.
+
+    For how long a save stops training comes from the checkpoint sections that the ranks report: of
+    each save that of the slowest rank, since the others wait for it. A script without sections
+    shows only that a step around the save took longer, which is the stall at most.
+
+    How long the files take comes from their times, and from when they were first seen to change and
+    last: the longer of both, since a writer of one file shows only its end, and one that renames a
+    folder into place shows nothing before. Times of the storage's clock are compared with each
+    other only.
+    """
+
     def __init__(self) -> None:
         self.begin(0)
 
