@@ -101,7 +101,7 @@ def clean_name(text: str) -> str:
 
 
 def read_process(procfs: Path, pid: int) -> tuple[GpuJob, int | None]:
-    """Return what a process tells of its job, and its user id; nothing of one that has ended."""
+    """Return the job that a process names, and its user id; nothing for a process that has ended."""
     folder = procfs / str(pid)
     cgroups = _read(folder / "cgroup").decode("utf-8", errors="replace")
     slurm_job, pod_uid = slurm_job_of(cgroups), pod_uid_of(cgroups)
@@ -116,7 +116,7 @@ def read_process(procfs: Path, pid: int) -> tuple[GpuJob, int | None]:
 
 
 def pod_uid_of_process(procfs: Path, pid: int) -> str:
-    """Return the UID of the pod that a process is in, empty for none and for one that has ended."""
+    """Return the UID of the pod that a process is in, empty for none and for a process that has ended."""
     return pod_uid_of(_read(procfs / str(pid) / "cgroup").decode("utf-8", errors="replace"))
 
 

@@ -18,7 +18,7 @@ ANCESTORS_MAX: Final = 16  # between a process on a GPU and its rank
 
 PROCESSES_MAX: Final = 65_536
 STATUS_BYTES_MAX: Final = 8192
-UNKNOWN_PID: Final = -1  # it lives; which of several processes it is can't be told
+UNKNOWN_PID: Final = -1  # it lives; it may be any of several processes
 
 
 def find_rank(procfs: Path, pid: int, rank_by_pid: Mapping[int, RankSample]) -> RankSample | None:

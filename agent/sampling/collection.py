@@ -1,6 +1,6 @@
 """Runs one collector and holds its newest answer.
 
-A collector that raises stops nothing but itself, and one that hangs is never started a second time.
+A collector that raises stops nothing but itself, and a collector that hangs is never started a second time.
 Its last values stay with their age and are dropped once they are too old: missing data is never
 healthy. Readers of the values never wait for the collector.
 """
@@ -23,11 +23,11 @@ Revision = NewType("Revision", int)
 
 NEVER: Final = Revision(0)  # before the first answer
 
-STALE_INTERVALS: Final = 5  # missed runs in a row, as many as gpud asks for before a verdict
+STALE_INTERVALS: Final = 5  # missed runs in a row, as many as gpud wants before a verdict
 STALE_S_MIN: Final = 10.0  # two scrapes at the usual 5 s
 QUICK_S_MAX: Final = 0.05  # for a run that may delay others; nearly all take under 5 ms
 QUICK_INTERVAL_S_MAX: Final = (
-    10.0  # collectors that run less often ask slow sources: BMCs, servers, D-Bus
+    10.0  # collectors that run less often read slow sources: BMCs, servers, D-Bus
 )
 ABSENT_S: Final = 5.0  # how often a source that the node lacks is looked for: half of the node's collectors have none
 SERIES_MAX: Final = 10_000  # per collector; a node has about 2,000 in all (limits, section B)
@@ -93,13 +93,13 @@ class Collector(Protocol):
 
     @property
     def interval_s(self) -> float:
-        """Seconds between runs where the configuration says nothing."""
+        """Seconds between runs if the configuration has no value."""
         ...
 
     def collect(self) -> Iterable[Metric]:
         """Return the values, or raise NoSourceError (absent) or SourceError (broken).
 
-        The same tuple as in the run before says that no value has changed.
+        The same tuple as in the run before means that no value has changed.
         """
         ...
 
@@ -278,7 +278,7 @@ class Slot:
         return max(0.0, now_s - self._began_at_s)
 
     def has_staleness_changed(self, now_s: float) -> bool:
-        """Return whether `log_staleness` has something to say; without a view, which is dear."""
+        """Return whether `log_staleness` would log something; without a view, which is dear."""
         return self._is_stale(now_s - self._answered_at_s) != self._was_stale
 
     def _is_stale(self, age_s: float) -> bool:

@@ -148,7 +148,7 @@ def runner_metrics(view: CollectorView) -> tuple[Metric, ...]:
 
 
 def page_metrics(view: CollectorView) -> tuple[Metric, ...]:
-    """Return what the page says of a collector: nothing of one whose source this node does not have.
+    """Return the page's series about a collector: none if this node does not have its source.
 
     Half of the collectors of an ordinary node have none. One that hangs is shown all the same.
     """
@@ -290,7 +290,7 @@ class Runner:
             self._schedule.repeat(f"every {interval_s} s", interval_s, run_each)
 
     def _run_each(self, slots: Iterable[Slot]) -> None:
-        """Let each collector run by itself; one that still runs is left alone."""
+        """Let each collector run by itself; a collector that still runs is left alone."""
         idle = [slot for slot in slots if not slot.is_running and self._is_wanted(slot)]
         for slot in idle:
             if not slot.is_quick():

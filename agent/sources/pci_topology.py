@@ -5,7 +5,7 @@ Source: <root>/bus/pci/devices/*/{class,vendor,numa_node,local_cpulist} (Linux
         bridge is a folder in its parent's), <root>/class/infiniband/*/device,
         <root>/class/net/*/device, <procfs>/net/route.
 
-The plane of a port is what the configuration says, else a guess from where it sits: marked as one.
+The plane of a port comes from the configuration, else it is a guess from where the port sits, and marked as a guess.
 """
 
 import os
@@ -150,7 +150,7 @@ def assign_planes(
 
     A pattern is that of a device (``mlx5_*``), a port (``mlx5_0/1``) or a network device
     (``eth[01]``); the first that fits decides. ``in_band`` names the network devices that carry
-    the default route. Compute NICs have the rail that the configuration says, else their place in
+    the default route. Compute NICs have the rail of the configuration, else their place in
     the order of the GPUs that they are nearest to.
     """
     near_rails = _guess_rails(topology)
@@ -248,7 +248,7 @@ def read_pci(folder: Path) -> PciDevice:
 
 
 def _read_link(device: Path) -> PcieLink | None:
-    """Return the state of a device's link, or None where the kernel tells of none.
+    """Return the state of a device's link, or None where the kernel shows none.
 
     A virtual function has none of its own: "0" lanes and "Unknown". A card of 16 lanes in a slot
     of 8 is how the machine was built, so the port above counts, too.
@@ -327,7 +327,7 @@ def list_names(folder: Path) -> list[str]:
 
 
 def list_known(folder: Path, unlisted: list[str]) -> list[str]:
-    """Return the sorted names in a folder; one that can't be read is added to ``unlisted``."""
+    """Return the sorted names in a folder; an unreadable folder is added to ``unlisted``."""
     try:
         return list_names(folder)
     except SourceError:
