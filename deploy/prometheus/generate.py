@@ -172,7 +172,7 @@ def finding_rules() -> Iterator[FindingRule]:
     text = (files("detectors") / "data" / "kernel_log.csv").read_text(encoding="utf-8")
     for (table, code), policy in parse_policy(text, "kernel_log.csv").items():
         if table in (EventTable.NVLINK5, EventTable.VERDICT):
-            continue  # told as their XID, or by the check of the driver's verdict
+            continue  # reported as their XID, or by the check of the driver's verdict
         if policy.severity is not Severity.INFO and code != ANY:
             prefix = "kernel" if table is EventTable.LOG else table.value
             condition = f"the kernel log: {policy.name}"
@@ -298,7 +298,7 @@ def tests_text(runbooks: str) -> str:
 
 
 def _affected(rule: FindingRule, series: dict[str, str]) -> str:
-    """Have two ranks affected by one of the findings, and return what its alert says of them."""
+    """Have two ranks affected by one of the findings, and return the text of its alert about them."""
     if rule.check != "gpu_lost":
         return ""
     for rank in ("5", "4"):
