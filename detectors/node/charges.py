@@ -1,6 +1,6 @@
 """What counts against a node: one table of evidence, and the decider that all who count use. Pure.
 
-A rank runs on a node, so each failure happens on one. That says little about the node. Acme (NSDI'24, table 3) found code
+A rank runs on a node, so each failure happens on a node. That proves little about the node. Acme (NSDI'24, table 3) found code
 and data behind most errors of jobs, and rank 0, which evaluates and saves, is always on the same node. So
 
 - what a device, the kernel or the host reports counts, and so does a hang that dumps or stacks prove;
@@ -24,7 +24,7 @@ TEXT_CHARS_MAX: Final = 1_000  # of a summary that is kept
 
 _NSDI: Final = "Acme (NSDI'24), table 3: code and data, seldom a machine"
 
-# Errors that say nothing without what they say: an exit code, a wrong call. Two scripts that have one on a node are chance.
+# Errors that mean nothing without their text: an exit code, a wrong call. It is chance if two scripts have such an error on one node.
 _NO_CLASS: Final = frozenset(
     {SymptomKind.EXIT, SymptomKind.PROGRAM, SymptomKind.LAUNCH, SymptomKind.UNKNOWN}
 )
@@ -45,7 +45,7 @@ _IN_LIBRARY: Final = re.compile(
 class ChargeKind(Enum):
     """What an incident shows of a node."""
 
-    UNKNOWN = ""  # from a version that did not say
+    UNKNOWN = ""  # from a version without this field
     DEVICE = "device"  # the device or its driver reported its own fault
     ALERT = "alert"  # an alert of the node's device, kernel or host rules it out
     HOST = "host"  # its launcher fell silent or came anew
@@ -200,7 +200,7 @@ _WITH_EVIDENCE: Final = frozenset(
         ChargeKind.ENDED,
     }
 )
-"""Kinds that count once a device, the kernel or the host has something to say of the node, too."""
+"""Kinds that count once a device, the kernel or the host reports something of the node, too."""
 _OF_NODES: Final = frozenset({ChargeKind.HOST, ChargeKind.ALERT, ChargeKind.ENDED})
 
 
@@ -208,7 +208,7 @@ _OF_NODES: Final = frozenset({ChargeKind.HOST, ChargeKind.ALERT, ChargeKind.ENDE
 class Beside:
     """What is known of a node beside an incident's finding."""
 
-    has_alert: bool = False  # of a device, the kernel or the host: it asks for more than a restart
+    has_alert: bool = False  # of a device, the kernel or the host: it needs more than a restart
     is_proved: bool = False  # dumps or stacks name its ranks
     crash_library: str = ""  # in which a rank crashed, by the kernel's line; empty: not known
     is_own_word: bool = (
@@ -260,7 +260,7 @@ def is_of_device(library: str) -> bool:
 
 
 def read_crash_library(lines: Iterable[str], pids: Collection[int] = ()) -> str:
-    """Return the library in which a process crashed, by the kernel's last line about it; empty: none says.
+    """Return the library in which a process crashed, by the kernel's last line about it; empty: no line names it.
 
     ``pids``: of the process; empty: any. Sources: arch/x86/mm/fault.c ("python3[71]: segfault at 0 ip ... error 4 in
     libcuda.so.535.104.05[7f...+...]"), arch/x86/kernel/traps.c, arch/arm64/kernel/traps.c.
@@ -289,7 +289,7 @@ class NodeCharge:
 
 
 def error_class(finding: Finding, type_name: str) -> str:
-    """Return the class of an error that jobs of two scripts may share; empty: it has none that says anything."""
+    """Return the class of an error that jobs of two scripts may share; empty: it has none, or only a class that means nothing."""
     symptom = finding.symptom.kind
     if symptom in _NO_CLASS or CHARGES[_kind_of(finding)].weight is not _COMPARED:
         return ""

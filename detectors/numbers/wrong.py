@@ -28,7 +28,7 @@ _Groups = frozenset[frozenset[int]]
 
 
 class ToldNumber(Enum):
-    """A number that a script tells of each step."""
+    """A number that a script reports for each step."""
 
     LOSS = "loss"
     GRAD_NORM = "grad_norm"
@@ -150,13 +150,13 @@ class ApartWatch:
         self._ranks: frozenset[int] = frozenset()
         self._values: frozenset[float] = (
             frozenset()
-        )  # at the newest step, to tell whether they change
+        )  # at the newest step, to see whether they change
         self._equal = 0  # steps with new values at which the groups were these
         self._first: tuple[Divergence, ...] = ()  # when they came apart
         self._held = 0
 
     def take(self, step: int, values: Mapping[int, float]) -> tuple[Divergence, ...]:
-        """Return what came apart and has held for long enough at this step, of which all ranks told a finite value."""
+        """Return what differs for long enough at this step, for which all ranks reported a finite value."""
         by_value: dict[float, set[int]] = defaultdict(set)
         for rank, value in values.items():
             by_value[value].add(rank)
