@@ -123,7 +123,7 @@ def _attach(flags, is_at_step=False):
         return True
     if _attach_error is not None:
         return False
-    # Another thread is at it, or what a signal has interrupted: this call tells nothing, for a
+    # Another thread is at it, or code that a signal has interrupted: this call reports nothing, for a
     # second writer would take the first one for another process, or count beside it.
     if not _attaching.acquire(False):
         return False
@@ -332,7 +332,7 @@ def _tell_explicit():
         step, _explicit = _writer.step, True
         nccl.tell(_writer)
         _note_first_step()
-    except Exception:  # the caller's step is told all the same
+    except Exception:  # the caller's step is reported all the same
         pass
 
 
@@ -415,7 +415,7 @@ def snapshot(step, state):
     where the state can't be kept, which is said on stderr once; training goes on.
     """
     if _keeper is not None:
-        # In no section: a checkpoint section tells what saves cost. The keeper tells its own stall.
+        # In no section: a checkpoint section measures what saves cost. The keeper reports its own stall.
         return _keeper.take(step, state)
     if not os.environ.get(_layout.ENV_PROGRESS_FILE) or not _attach(0) or not _make_keeper():
         return False

@@ -1,13 +1,13 @@
 """Sends alerts: to Alertmanager, to a controller, or to both (POST /api/v2/alerts).
 
-Level-triggered: each target is told all that is active, at every change and every `resend_s`, so a
-lost message does no harm and a receiver that was down knows all after one message. An alert says
+Level-triggered: each target receives all active alerts, at every change and every `resend_s`, so a
+lost message does no harm and a receiver that was down knows all after one message. An alert carries
 how long it holds; an agent that dies resolves nothing and its alerts run out. One that ended is
-told until the target has taken it, for at most `RESOLVED_S`. Nothing here grows without bound, and
+sent until the target has accepted it, for at most `RESOLVED_S`. Nothing here grows without bound, and
 a target that hangs holds up neither the others nor the findings.
 
 A receiver holds the times of an alert against its own clock: those of a node whose clock is an hour slow would be over
-when they come. Each answer says what time it is there (Date, RFC 9110), and from then on times are told by that clock.
+when they come. Each answer carries the receiver's time (Date, RFC 9110), and from then on times are given by that clock.
 
 By urllib.request, which the agent has loaded with prometheus_client anyway: urllib3 would add 0.6 MiB to every agent.
 """
@@ -51,7 +51,9 @@ log = logging.getLogger(__name__)
 
 Key = tuple[tuple[str, str], ...]
 
-Post = Callable[[str, bytes], float | None]  # the receiver's clock, if it says; raises AlertError
+Post = Callable[
+    [str, bytes], float | None
+]  # the receiver's clock, if the answer has it; raises AlertError
 Ask = Callable[[str, bytes], bytes]  # (URL, body) -> the answer's body; raises AlertError
 Get = Callable[[str, int], bytes]  # (URL, most bytes) -> body; raises AlertError
 
@@ -285,7 +287,7 @@ class AlertmanagerTarget:
         last_words = {alert.key: alert for alert in ended if alert.key not in active}
         with self._changed:
             if not last_words and _urgent(active) == _urgent(self._active):
-                self._active = active  # other words for the same: told with the next resend
+                self._active = active  # other words for the same: sent with the next resend
                 return
             now_s = self._clock.now_s()
             gone = {key: self._active[key] for key in self._active.keys() - active.keys()}
@@ -320,11 +322,11 @@ class AlertmanagerTarget:
             wait_s = self.send()
 
     def _is_wanted(self) -> bool:
-        """Tell whether to wake early: for a change, but never for one that is being left alone."""
+        """Return whether to wake early: for a change, but never for a target that is being left alone."""
         return self._is_stopped or (self._is_due and self._failures_in_a_row == 0)
 
     def send(self) -> float:
-        """Send what there is to say and return after how long to send again."""
+        """Send what is due and return after how long to send again."""
         with self._changed:
             self._is_due = False
             now_s = self._clock.now_s()

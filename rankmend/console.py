@@ -28,7 +28,7 @@ OWN_BYTES: Final = 256 << 10  # kept free for lines of rankmend itself: 1,000 of
 STUCK_S: Final = 10.0  # a page in a pager, a stall of ssh or NFS; far below any limit for hangs
 FLUSH_STUCK_S: Final = 5.0  # at the end, for a reader that takes nothing
 FLUSH_S_MAX: Final = 60.0  # at the end, for one that is slow
-_PIECE_BYTES: Final = 4096  # PIPE_BUF: a reader of one page counts as one that reads
+_PIECE_BYTES: Final = 4096  # PIPE_BUF: a reader of one page counts as reading
 _ERROR_CHARS_MAX: Final = 200
 _RETRY_S: Final = 1.0  # a descriptor that another program has made non-blocking
 
@@ -105,7 +105,7 @@ class Outlet:
         self._changed = threading.Condition()  # guards all below, never held while writing
         self._queue: deque[_Item] = deque()
         self._bytes = 0
-        self._lost: dict[OutletTarget, int] = {}  # lines that no note has told yet
+        self._lost: dict[OutletTarget, int] = {}  # lines that no note has counted yet
         self._errors: dict[OutletTarget, OSError] = {}  # targets whose last write failed
         self._torn: set[OutletTarget] = set()  # and which failed in the middle of a line
         self._moved_at_s: float | None = None  # when the write under way began or last moved
@@ -159,7 +159,7 @@ class Outlet:
         return True
 
     def close(self, stuck_s: float = FLUSH_STUCK_S) -> bool:
-        """Flush and end the thread; one that hangs in a write ends with the process."""
+        """Flush and end the thread; a thread that hangs in a write ends with the process."""
         is_flushed = self.flush(stuck_s)
         with self._changed:
             self._is_closed = True
@@ -222,7 +222,7 @@ class Outlet:
     def _take(self) -> _Item | None:
         with self._changed:
             while not self._queue:
-                # Nobody may ever put more: what is lost is told now, unless that would fail, too.
+                # There may never be another `put`: the loss is written now, unless that would fail, too.
                 for target in [one for one in self._lost if one not in self._errors]:
                     self._tell_loss(target)
                 if self._queue:

@@ -32,7 +32,7 @@ def refuse_foreign_link(path: Path, error: Callable[[str], Exception]) -> None:
     try:
         found = path.lstat()
     except OSError:
-        return  # not there, or not to be looked at: whoever opens it says so
+        return  # missing, or unreadable: the caller that opens it reports that
     if stat.S_ISLNK(found.st_mode) and found.st_uid not in (os.geteuid(), ROOT_UID):
         raise error(
             f"{path} is a symbolic link made by uid {found.st_uid}: rankmend does not follow it. "

@@ -30,10 +30,10 @@ class ToldHidden:
     works: int = 0  # asynchronous collectives that were timed
     works_least_s: float = 0.0  # in flight beside the rank's own work: at least, at most
     works_most_s: float = 0.0
-    samples: int = 0  # iterations that DistributedDataParallel has told of
+    samples: int = 0  # iterations that DistributedDataParallel has reported
     window_s: float = 0.0  # in these, from the first bucket to the end
     overlap_s: float = 0.0  # the part of it in which backward still computed
-    reads: int = 0  # that the script has told in other threads
+    reads: int = 0  # that the script has reported in other threads
     reads_s: float = 0.0
     sendings: int = 0  # communication, the same
     sendings_s: float = 0.0
@@ -55,7 +55,7 @@ class ToldPlace(NamedTuple):
 class Unsaved(Enum):
     """Why a restart would lose what a job has trained: the name that records, the API and metrics share."""
 
-    NO_FOLDER = "no_folder"  # nobody said where checkpoints are: no --checkpoint-dir
+    NO_FOLDER = "no_folder"  # the place of checkpoints is not known: no --checkpoint-dir
     NOTHING_FOUND = "nothing_found"  # nothing in that folder looks like a checkpoint
     NONE_VALID = "none_valid"  # something does, and can't be restored
     NONE_NEWER = "none_newer"  # one can be restored, and it is older than the training
