@@ -1,6 +1,6 @@
 """Which candidate a restart should begin from: the choice by evidence. Pure.
 
-Time alone doesn't tell: curves, predictions, a copy of the best model are written after the state that training
+Time alone is no evidence: curves, predictions, a copy of the best model are written after the state that training
 goes on from. So candidates are first put into families of what is alike, families are ordered by evidence, and only
 within a family does the newest come first.
 
@@ -12,7 +12,7 @@ The order of families, each rule only where those before it don't decide:
 1. a model with an optimizer's state, before everything without; then values and an optimizer alone last;
 2. a series whose steps are known, by content or by two numbers in names, before one number, before none;
 3. the kind that this job made progress from, where it has saved more of that kind since (`proven`);
-4. a model, before what can't be told, before values alone, before an optimizer alone;
+4. a model, before unknown content, before values alone, before an optimizer alone;
 5. names without a word such as `best`, `ema` or `metrics`;
 6. of two that were written together, one named `checkpoint`, `last` or `model`, or the larger;
 7. one that ranks of this job were seen writing: another job may save into the same folder;
@@ -62,7 +62,7 @@ _OPEN: Final = frozenset(
 )
 _ALIKE: Final = 0.02  # of the elements; a counter that is a tensor makes no other model
 _SIZE_RATIO: Final = 2.0  # of files whose content isn't known
-_SAVE_WEIGHT: Final = 2  # of `name_weight`: a word says that it is a save
+_SAVE_WEIGHT: Final = 2  # of `name_weight`: a word marks it as a save
 _COMPARED_MAX: Final = 200  # families that are compared with each other, 40,000 pairs
 _TOGETHER_S: Final = 60.0  # between two files of one save, where no series shows an interval
 
@@ -90,7 +90,7 @@ class StepSource(Enum):
 
     CONTENT = "content"
     SERIES = "series"  # its name, and others of the same pattern have other numbers
-    COUNT = "count"  # the same, but nothing says that the numbers are steps
+    COUNT = "count"  # the same, but nothing shows that the numbers are steps
     NAME = "name"
     NONE = "none"
 
@@ -227,7 +227,7 @@ class _Family:
 
     @property
     def rank(self) -> tuple[int, int, int, int, int, int]:
-        """Return what evidence alone says of it; the more the better."""
+        """Return the weight of the evidence alone; the more the better."""
         return (
             int(self.holds is Holds.STATE),
             int(self.may_be_model),
@@ -269,9 +269,9 @@ def newest_first(
     slots: Collection[NamePattern] = (),
     proven: Mapping[str, float] = NONE_PROVEN,
 ) -> list[_Item]:
-    """Return the items, the one that a restart should begin from first.
+    """Return the items; a restart should begin from the first.
 
-    ``slots``: patterns whose numbers say nothing (`find_slots`). ``proven``: what the job made progress from, by path,
+    ``slots``: patterns whose numbers mean nothing (`find_slots`). ``proven``: what the job made progress from, by path,
     and when that was saved.
     """
     by_path: dict[str, list[_Item]] = defaultdict(list)
@@ -309,7 +309,7 @@ def evidence_of(
 
 
 def held_by(candidate: Candidate) -> Holds:
-    """Return what a candidate holds; a framework's own folder is a state, unless its files say otherwise."""
+    """Return what a candidate holds; a framework's own folder is a state, unless its files prove otherwise."""
     if candidate.shape.holds is Holds.UNKNOWN and candidate.format not in _OPEN:
         return Holds.STATE
     return candidate.shape.holds

@@ -10,7 +10,7 @@ from recovery.messages.exchange import Endpoint, Restore, SnapshotPoint
 
 
 class HiddenSource(Enum):
-    """What tells of hidden time."""
+    """How hidden time is known."""
 
     COLLECTIVES = (
         "asynchronous_collectives"  # from their issue to the look at which they were complete
@@ -24,8 +24,8 @@ class HiddenGap(Enum):
     """Why it is not known how much was hidden."""
 
     UNTIMED = "untimed_collectives"  # nobody sees when a device has done them; or several models
-    UNSAMPLED = "ddp_not_sampled"  # PyTorch has not told of an iteration yet
-    WORKERS = "loader_workers"  # for how long other processes make batches nobody tells
+    UNSAMPLED = "ddp_not_sampled"  # PyTorch has not reported an iteration yet
+    WORKERS = "loader_workers"  # nobody reports for how long other processes make batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +36,15 @@ class HiddenSeen:
     docs/reference/goodput.md. A figure that nobody reports is absent, with the reason.
     """
 
-    steps: int  # of these ranks together; 0: nobody tells it
+    steps: int  # of these ranks together; 0: nobody reports it
     least_s: float = 0.0
     most_s: float | None = None  # None: nobody knows
     sources: tuple[str, ...] = ()  # values of HiddenSource
-    gaps: tuple[str, ...] = ()  # values of HiddenGap: what nobody tells
+    gaps: tuple[str, ...] = ()  # values of HiddenGap: what nobody reports
 
 
 def hidden_communication(before: ToldHidden, now: ToldHidden, steps: int) -> HiddenSeen | None:
-    """Return what a rank told of communication in these steps; None where nothing was."""
+    """Return what a rank reported of communication in these steps; None where nothing was."""
     gaps = []
     if now.has_untimed:
         gaps.append(HiddenGap.UNTIMED)
@@ -67,7 +67,7 @@ def hidden_communication(before: ToldHidden, now: ToldHidden, steps: int) -> Hid
 
 
 def hidden_io(before: ToldHidden, now: ToldHidden, steps: int) -> HiddenSeen | None:
-    """Return what a rank told of reading in these steps; None where nothing was."""
+    """Return what a rank reported of reading in these steps; None where nothing was."""
     gaps = [HiddenGap.WORKERS] if now.loads_in_workers else []
     if now.reads:
         read_s = max(0.0, now.reads_s - before.reads_s)
@@ -78,7 +78,7 @@ def hidden_io(before: ToldHidden, now: ToldHidden, steps: int) -> HiddenSeen | N
 
 
 def add_hidden(told: Iterable[HiddenSeen | None]) -> HiddenSeen | None:
-    """Return what ranks, or records, tell together."""
+    """Return the sum over ranks, or records."""
     known = [one for one in told if one is not None]
     if not known:
         return None
@@ -165,7 +165,7 @@ class Choice:
     fetched: tuple[FetchedPart, ...] = ()  # those ranks' parts of it that came from other nodes
     # Identities of what else was there and is never restored: its step is not from before the numbers went wrong.
     spoiled: tuple[str, ...] = ()
-    has_folder: bool = True  # somebody said where to look for checkpoints
+    has_folder: bool = True  # the place of checkpoints is known
     # Identities of newer ones that the program could not begin from: this choice is a step back.
     fallen_back_from: tuple[str, ...] = ()
     # Of the checkpoint, restored before so much of its content was checked. 0: all was, or an older version wrote it.
@@ -278,7 +278,7 @@ class CheckpointSeen:
     label: str  # the format's name for people
     modified_unix_s: float
     reason: str  # what was checked
-    size_bytes: int = 0  # 0: from a version that did not tell
+    size_bytes: int = 0  # 0: from a version without this field
     saves: SavesSeen | None = None  # None: none was measured
     newer_path: str | None = None  # a newer one, which is still being written
     holds: str = ""  # value of a recovery.messages.candidates.Holds; empty: not known
@@ -291,7 +291,7 @@ class SavesMissing:
     """The job trains, and nothing of it could be restored: nothing was saved since it began, or since its last save."""
 
     attempt: int
-    cause: Unsaved  # never NO_FOLDER: the choice of each attempt says so
+    cause: Unsaved  # never NO_FOLDER: the choice of each attempt has that
     trained_s: float  # since the last save, or since it began
     folder: str = ""  # where checkpoints are looked for; empty: not known here
     newest: str = ""  # the checkpoint that could be restored last; empty: there was none
@@ -339,7 +339,7 @@ class AttemptVerified:
     rendezvous_began_age_s: float | None = None
     rendezvous_ended_age_s: float | None = None
     unused_step: int | None = None  # they were given this step, and begin as if they had nothing
-    # They were given an older checkpoint, and begin behind this step of one that was passed over.
+    # They were given an older checkpoint, and begin behind this step of a checkpoint that was passed over.
     own_choice_step: int | None = None
 
 
@@ -350,22 +350,22 @@ class Milestone:
     attempt: int
     step: int
     # Every rank has made this one, too: where ranks do not wait for each other, the highest step
-    # is that of the rank that nothing has stopped. None from a version that did not tell.
+    # is that of the rank that nothing has stopped. None from a version without this field.
     floor_step: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class WorkSeen:
-    """The work that ranks have told since the record before, or since their first step."""
+    """The work that ranks have reported since the record before, or since their first step."""
 
     attempt: int
     took_s: float  # until `age_s` before this record
     age_s: float
-    ranks: int  # that told it
+    ranks: int  # that reported it
     flops: float
     tokens: float
     samples: float
-    data_type: str = ""  # of the FLOPs; empty: none were told, or of several
+    data_type: str = ""  # of the FLOPs; empty: none were reported, or of several
     device: str = ""  # the accelerators' name; empty: not known, or several
 
 
@@ -382,7 +382,7 @@ class StepsSeen:
     waited_s: float  # the part of it in which it only waited for others
     io_s: float
     checkpoint_s: float
-    hidden_communication: HiddenSeen | None = None  # None: not told, as by older versions
+    hidden_communication: HiddenSeen | None = None  # None: not reported, as by older versions
     hidden_io: HiddenSeen | None = None
 
 

@@ -121,11 +121,11 @@ class JournalReader:
             yield row, before if isinstance(before, bytes) else b""
 
     def ask(self, question: str, values: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
-        """Return the answers to a question of ours, as `RecordTable.ask` has it."""
+        """Return the rows of our query, as `RecordTable.ask` has it."""
         return self._table.ask(question, values)
 
     def ask_one(self, question: str, values: Sequence[object] = ()) -> tuple[Any, ...]:
-        """Return the first answer, or raise JournalError: what is asked for has gone meanwhile."""
+        """Return the first row, or raise JournalError: it was deleted meanwhile."""
         found = next(self.ask(question, values), None)
         if found is None:
             raise JournalError(f"{self.name}: a record is missing. {self._table.way_out}")
@@ -146,7 +146,7 @@ class JournalReader:
         return found[0] if found is not None and isinstance(found[0], bytes) else b""
 
     def last_number(self, after: int = 0) -> int:
-        """Return the number of the last sound row; ``after``: one that is known to be sound, or 0."""
+        """Return the number of the last sound row; ``after``: a row that is known to be sound, or 0."""
         counted = "SELECT count(*), max(number) FROM record WHERE number > ?"
         found = next(self.ask(counted, (after,)), (0, None))
         count, number = found[0], after if found[1] is None else found[1]
@@ -176,7 +176,7 @@ class ProgressBetween:
         self._bounds = (after, before)
 
     def farthest(self) -> set[int]:
-        """Return those that are enough to tell how far the attempt came."""
+        """Return those that are enough to know how far the attempt came."""
         found: set[int] = set()
         for kind, fields in _FIELDS.items():
             highest, floor = map(self._reader.whole_number, fields)
@@ -186,7 +186,7 @@ class ProgressBetween:
             found.add(newest)
             of_newest = self._ask(f"{highest}, {floor}", kind, "number = ?", newest)
             for field, most, known in zip(fields, reached, of_newest, strict=True):
-                if most is not None and most != known:  # an older one tells more
+                if most is not None and most != known:  # an older record has more
                     found.add(
                         self._ask(
                             "min(number)", kind, f"{self._reader.whole_number(field)} = ?", most
@@ -195,7 +195,7 @@ class ProgressBetween:
         return found
 
     def first_beyond(self, step: int | None, relative_step: int | None) -> set[int]:
-        """Return the first that tells a higher step than one of these; None: no such step is awaited."""
+        """Return the first with a higher step than one of these; None: no such step is awaited."""
         limits = zip(PROGRESS, (step, relative_step), strict=True)
         asked = [
             self._ask(

@@ -70,7 +70,7 @@ class Reach:
 
 
 def farther(known: Reach, highest: int, floor: int | None) -> Reach:
-    """Return how far attempts have come with one that is at ``highest`` and ``floor``."""
+    """Return how far attempts have come, with an attempt at ``highest`` and ``floor`` added."""
     return Reach(_greater(known.highest, highest), _greater(known.floor, floor))
 
 
@@ -135,7 +135,7 @@ class SaveHistory:
         known = [stall_s for stall_s in stalls if stall_s is not None]
         if not known:
             return None
-        # What the steps tell may contain an evaluation, or a step that was slow by chance.
+        # The steps' time may contain an evaluation, or a step that was slow by chance.
         return fmean(known) if source is StallSource.SECTION else median(known)
 
     @property
@@ -264,7 +264,7 @@ class Member:
 
 
 def is_other_boot(before: str, after: str) -> bool:
-    """Return whether two boot ids prove a boot between them; one that can't be read proves nothing."""
+    """Return whether two boot ids prove a boot between them; an id that can't be read proves nothing."""
     unknown = ("", "unknown")
     return before != after and before not in unknown and after not in unknown
 
@@ -342,7 +342,7 @@ class Ledger:
     is_verified: bool = False  # the newest attempt
     adopted_attempt: int = 0  # the newest that was adopted while it ran; 0: none
     is_comparable: bool = True  # false once the job's steps count from the process's start
-    telling_ranks: frozenset[int] = frozenset()  # ranks that have ever told a step
+    telling_ranks: frozenset[int] = frozenset()  # ranks that have ever reported a step
     highest_step: int | None = None
     floor_step: int | None = None  # the highest step that every rank has made
     # The same of relative steps, by the checkpoint that they count from: its identity.
@@ -362,12 +362,12 @@ class Ledger:
     last_restore_path: str | None = None  # by any attempt of this run
     restorable: CheckpointSeen | None = None  # the newest that a failure could restore
     saved_number: int = 0  # number of the record of the newest save by this job; 0: none is known
-    unsaved: UnsavedNow | None = None  # people were told so since then
+    unsaved: UnsavedNow | None = None  # a notice was sent since then
     layout: ParallelLayout | None = None  # as the job's owner declares it
     differing: tuple[ReplicasDiffer, ...] = ()  # newest last
     replicas: ReplicasKnown | None = None  # of the newest attempt of which that is known
     wrong_numbers: tuple[NumbersWrong, ...] = ()  # newest last
-    rollbacks: tuple[GoesBack, ...] = ()  # that were asked for; newest last
+    rollbacks: tuple[GoesBack, ...] = ()  # that were requested; newest last
     goes_back: GoesBack | None = None  # the next attempt begins before it
     # Identities of checkpoints that were there when the job went back, and not from before that step.
     spoiled: tuple[str, ...] = ()
@@ -393,7 +393,7 @@ class Ledger:
     start_failures: tuple[StartFailure, ...] = ()
     # Identities of checkpoints that the program could not begin from while an older one served, and why.
     not_loaded: tuple[tuple[str, str], ...] = ()
-    reads_choice: bool = False  # its ranks have asked `rankmend.resume()`
+    reads_choice: bool = False  # its ranks have called `rankmend.resume()`
     chooses_itself: bool = False  # its ranks have begun from another checkpoint than the given one
     incidents: int = 0
     incident: OpenIncident | None = None  # not ended
@@ -414,9 +414,9 @@ class Ledger:
     finder: str | None = None  # the node that looks for checkpoints, by the record `finder_number`
     finder_number: int = 0
     readers: tuple[CheckpointReader, ...] = ()  # all that look by that record
-    finders: tuple[str, ...] = ()  # asked since the newest attempt
+    finders: tuple[str, ...] = ()  # requested since the newest attempt
     confirmed: Mapping[str, int] = field(default_factory=dict)  # node, attempt: a person's word
-    fence_waits: tuple[str, ...] = ()  # nodes of the newest attempt that people were told of
+    fence_waits: tuple[str, ...] = ()  # nodes of the newest attempt in notices to people
     paused_by: str | None = None  # who wants nothing to be decided
     set_aside: int = 0  # the attempt whose failure a person cancelled: it is left as it is
     taken_back: frozenset[str] = frozenset()  # nodes, by a person, since they were last accused
@@ -445,7 +445,7 @@ class Ledger:
 
     @property
     def has_lease(self) -> bool:
-        """Whether every launcher of the newest attempt can be asked by the others."""
+        """Whether the others can query every launcher of the newest attempt."""
         members = [self.members.get(place.node) for place in self.placement]
         is_known = all(one is not None and one.peer_endpoint is not None for one in members)
         return self.has_lost_lease or (bool(members) and is_known)

@@ -67,7 +67,7 @@ def cut_off_from(others: list[str]) -> LeaveReason:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A node as its launcher tells of itself."""
+    """A node as its launcher describes it."""
 
     node: str
     launcher_id: str
@@ -98,7 +98,7 @@ class EndedLauncher:
 
 @dataclass(frozen=True, slots=True)
 class LaunchersEnded:
-    """Launchers ended and said so, or their guardians for them: their nodes are empty."""
+    """Launchers, or their guardians for them, reported that they ended: their nodes are empty."""
 
     launchers: tuple[EndedLauncher, ...]
 

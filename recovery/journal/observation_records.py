@@ -30,7 +30,7 @@ class NumbersWrong:
     quantity: ToldNumber
     trouble: Trouble
     ranks: tuple[int, ...]  # that had it first; of ranks apart, those that differ from a majority
-    # All that told the number at this step, or ought to be equal. None: it was not known of all of them.
+    # All ranks that reported the number at this step, or ought to be equal. None: not known of all of them.
     group: tuple[int, ...]
     value: str = ""  # the first one, as text: JSON has no NaN
     usual: float | None = None  # of a spike: the median of the past
@@ -126,7 +126,7 @@ class ReplicasKnown:
 
 @dataclass(frozen=True, slots=True)
 class ParallelDeclared:
-    """What the job's owner says of its parallel sizes has changed."""
+    """The parallel sizes that the job's owner declares have changed."""
 
     layout: ParallelLayout | None  # None: nothing any more
 
@@ -144,7 +144,7 @@ class ReplicasDiffer:
     is_declared: bool = False  # by the job's owner, not learned
 
     def repeats(self, older: "ReplicasDiffer") -> bool:
-        """Return whether an older record tells the same, of this step or of one before it."""
+        """Return whether an older record has the same, of this step or of a step before it."""
         return older.step <= self.step and self == replace(older, step=self.step, node=self.node)
 
     @property
@@ -172,7 +172,7 @@ class ProbeLimits:
 
 @dataclass(frozen=True, slots=True)
 class FabricProbeAsked:
-    """Nodes are about to be asked to test the network among themselves, or (dry) would be. In the cluster's journal, too."""
+    """Nodes are about to get a request to test the network among themselves, or (dry) would be. In the cluster's journal, too."""
 
     probe_id: str  # UUID
     job_id: str
@@ -181,9 +181,9 @@ class FabricProbeAsked:
     about: int  # newest record of these that was known
     nodes: tuple[str, ...]  # that take part; the first one coordinates
     training: tuple[str, ...]  # those of them that run ranks of the job
-    rails: tuple[str, ...]  # interfaces to test; (): the one that leads to the other nodes
+    rails: tuple[str, ...]  # interfaces to test; (): the interface that leads to the other nodes
     limits: ProbeLimits
-    epoch: int  # of the controller that asks: another one doesn't go on with it
+    epoch: int  # of the requesting controller: another one doesn't go on with it
     is_dry: bool
 
 
@@ -202,7 +202,7 @@ class ProbeEnd(Enum):
     YIELDED = "yielded"  # its nodes are needed, or what it was about has ended
     FAILED = "failed"
     LATE = "late"  # no word within its time
-    INTERRUPTED = "interrupted"  # the controller that asked has ended
+    INTERRUPTED = "interrupted"  # the requesting controller has ended
 
 
 @dataclass(frozen=True, slots=True)

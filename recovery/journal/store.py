@@ -46,7 +46,7 @@ BUSY_TIMEOUT_S: Final = 5.0  # for the lock of a reader that copies the log back
 _COLUMNS: Final = ", ".join(JournalRow._fields)
 
 # What SQLite's result codes (sqlite.org/rescode.html) mean to the system. Python 3.10 has no
-# code on the exception, so they are told by the fixed text of sqlite3_errstr().
+# code on the exception, so the fixed text of sqlite3_errstr() identifies them.
 _ERRNO_BY_TEXT: Final = (
     ("database or disk is full", errno.ENOSPC),
     ("disk I/O error", errno.EIO),
@@ -173,7 +173,7 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
         f"{path.resolve().as_uri()}?mode={mode}",
         uri=True,
         timeout=BUSY_TIMEOUT_S,
-        isolation_level=None,  # we say BEGIN
+        isolation_level=None,  # we execute BEGIN
     )
 
 
@@ -181,7 +181,7 @@ def count_wal_frames(path: Path) -> int:
     """Return how many frames of the current cycle, whole or not, the write-ahead log holds up to its last commit.
 
     Form: sqlite.org/fileformat2.html section 4. A frame belongs to the current cycle when it
-    carries the two salts of the file's header, and ends a transaction when it says how large the
+    carries the two salts of the file's header, and ends a transaction when it has how large the
     database then is. Where SQLite finds fewer, a commit is torn. What follows the last commit was
     never acknowledged: a disk was full, or the writer died.
     """
@@ -221,7 +221,7 @@ def open_index(path: Path) -> int:
 def count_sound_frames(index: int) -> int:
     """Return how many frames SQLite found to be whole and committed when it opened the log.
 
-    Its index (sqlite.org/walformat.html, mxFrame) tells; a checkpoint would, too, but not on a full disk.
+    Its index (sqlite.org/walformat.html, mxFrame) shows it; a checkpoint would, too, but not on a full disk.
     """
     header = os.pread(index, 20, 0)
     return int(struct.unpack_from("=I", header, 16)[0]) if len(header) == 20 else 0
@@ -234,7 +234,7 @@ class _Append:
     records: Sequence[Record]
     given: Sequence[Entry] = ()  # the same, where they are numbered and dated already
     is_written: threading.Event = field(default_factory=threading.Event)
-    is_abandoned: bool = False  # its caller was told that nothing was written
+    is_abandoned: bool = False  # its caller was answered that nothing was written
     entries: tuple[Entry, ...] = ()
     error: JournalError | None = None
 
@@ -362,7 +362,7 @@ class Journal:
         self._thread.join(_CLOSE_TIMEOUT_S)
 
     def _close_index(self) -> None:
-        """Close the log's index, after the connection (`open_index` says why)."""
+        """Close the log's index, after the connection (see `open_index`)."""
         if self._index is not None:
             os.close(self._index)
             self._index = None
@@ -372,7 +372,7 @@ class Journal:
             connection = sqlite3.connect(
                 self.path,
                 timeout=BUSY_TIMEOUT_S,
-                isolation_level=None,  # we say BEGIN and COMMIT
+                isolation_level=None,  # we execute BEGIN and COMMIT
                 check_same_thread=False,  # made by the opener, then used by the writer alone
             )
         except sqlite3.Error as error:
@@ -480,7 +480,7 @@ class Journal:
             return
         with self._lock:
             if error is None and any(append.is_abandoned for append in group):
-                # It was written after all, but its caller was told "not written": the next commit
+                # It was written after all, but its caller was answered "not written": the next commit
                 # deletes these rows first.
                 error = JournalError(f"{self.path}: the disk hung over this write")
             if error is None:

@@ -1,18 +1,18 @@
 """What outside a job may follow from whose word: one table of acts and witnesses, and its decider. Pure.
 
-A job's launchers report what happens to its ranks, and whoever holds a token with the role `launch` can run a launcher. Within the job
+A job's launchers report what happens to its ranks, and anybody with a token with the role `launch` can run a launcher. Within the job
 their word is enough: it leaves a node at once. Outside the job it is not. A cordon, an eviction, a drain, a requeue, a quarantine, a lemon
 and a switched-off node hit other people's work, so each needs a second party:
 
-- the nodes' manager, which says that the job's owner has an allocation or pods on that node (`SCHEDULER`);
+- the nodes' manager, which confirms that the job's owner has an allocation or pods on that node (`SCHEDULER`);
 - the node's agent, which reports with the node's certificate that this job runs there, and under which user (`AGENT`). What the agent
   itself saw of a fault arrives as its alert;
 - an alert about the node from an authenticated sender other than the job's owner, unless the rule is doubted (`ALERT`);
 - another subject whose job blames the node, too, and was there then (`SUBJECTS`): the manager or the agent has confirmed that. A second
-  token of the same person, and a tenant who never had anything on the node, say nothing about it;
-- a person, or a site that says that all its users are one party (`single_tenant`).
+  token of the same person, and a tenant who never had anything on the node, prove nothing about it;
+- a person, or a site that declares all its users one party (`single_tenant`).
 
-An eviction and a requeue end processes, so only the manager's word about whose these are allows them: an alert says that a node is
+An eviction and a requeue end processes, so only the manager's word about whose these are allows them: an alert means that a node is
 broken, and not whose pods are there. Source: the attack kept in tests/recovery/schedulers/kubernetes/test_foreign_nodes.py.
 """
 
@@ -34,7 +34,7 @@ class OutsideAct(Enum):
 
 
 class Witness(Enum):
-    """Whose word says that the act is due. The journal keeps it."""
+    """Whose report shows that the act is due. The journal keeps it."""
 
     LAUNCHER = ""  # of the job alone
     PERSON = "person"
@@ -52,7 +52,7 @@ class Witness(Enum):
 
 _ANY: Final = frozenset(Witness) - {Witness.LAUNCHER}
 PRESENCE: Final = frozenset({Witness.SCHEDULER, Witness.AGENT})
-"""Witnesses who say where a job runs, and not whether something is wrong with the node."""
+"""Witnesses of where a job runs, and not of whether something is wrong with the node."""
 
 _OWN: Final = frozenset({Witness.SCHEDULER, Witness.SINGLE_TENANT})
 
@@ -111,6 +111,6 @@ def agreeing(owner: str, blames: Iterable[tuple[str, bool]]) -> bool:
 
 
 def refuse(act: OutsideAct, node: str, owner: str, manager: str = "") -> str:
-    """Return for people why the act is not done. ``manager``: who was asked about the owner; empty: nobody."""
+    """Return for people why the act is not done. ``manager``: the manager that was queried about the owner; empty: none."""
     asked = f", and {manager} has nothing of theirs on it" if manager else ""
     return f"{node}: no {act.value.replace('_', ' ')} by the word of launchers of {owner} alone{asked} ([cluster] single_tenant)"

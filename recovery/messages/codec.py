@@ -448,7 +448,7 @@ def _decode(body: bytes, decoder: msgspec.json.Decoder[_M], what: str) -> _M:
     try:
         message = decoder.decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        _refuse_version(_version_of(body, what), what)  # says more than a field that is new there
+        _refuse_version(_version_of(body, what), what)  # is clearer than a field that is new there
         raise MessageError(f"{what}: {error}{_value_at(body, str(error))}") from error
     _refuse_version(message.version, what)
     return message

@@ -132,7 +132,7 @@ def run(path: Path) -> int:
 
 
 def _raise_descriptors(config: Config) -> None:
-    """Raise the limit of descriptors as far as it goes, and say where that is too little."""
+    """Raise the limit of descriptors as far as it goes, and warn where that is too little."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
     if soft < wanted:
@@ -255,7 +255,7 @@ class _Daemon:
             await self._read_and_reload()
 
     async def _read_and_reload(self) -> None:
-        """Read the configuration again; one that is wrong changes nothing."""
+        """Read the configuration again; a wrong configuration changes nothing."""
         self._notifier.reloading()
         loop = asyncio.get_running_loop()
         try:

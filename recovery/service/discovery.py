@@ -43,7 +43,7 @@ class _NameTable:
 
 
 def targets(jobs_of_node: Mapping[str, Iterable[str]], told: Discovery) -> list[wire.Target]:
-    """Return the targets of these nodes, ordered by name; a node whose address can't be told is left out.
+    """Return the targets of these nodes, ordered by name; a node whose address is not known is left out.
 
     With a thousand patterns and 10,000 nodes this takes seconds: not for the event loop.
     """
@@ -65,7 +65,7 @@ def targets(jobs_of_node: Mapping[str, Iterable[str]], told: Discovery) -> list[
 def agent_address(node: str, told: Discovery) -> tuple[str, int] | None:
     """Return host and port of a node's agent; None for a name that is no host name.
 
-    For the controller itself, which asks there: a name that a launcher chose must not become another address.
+    For the controller itself, which sends requests there: a name that a launcher chose must not become another address.
     With a thousand patterns this takes a while: not for the event loop.
     """
     given = _read(told.addresses).get(node)

@@ -117,7 +117,7 @@ _BY_NAME: Final = {(one.kind, one.name): one for one in SIGNALS}
 
 
 def read_signals(told: Mapping[str, Any]) -> Iterator[tuple[NodeSignal, str]]:
-    """Yield what a node's object says that the table has, each with the tool's own words."""
+    """Yield the signals of the table in a node's object, each with the tool's own words."""
     for one in (told.get("status") or {}).get("conditions") or ():
         signal = _BY_NAME.get((SignalKind.CONDITION, str(one.get("type"))))
         if signal is not None and one.get("status") == "True":
@@ -155,7 +155,7 @@ class KubernetesSignals:
         clock: Clock,
         look_s: float = LOOK_S,
     ) -> None:
-        """``read`` returns nodes' objects by name; ``nodes`` names those of our jobs; ``take`` has the alerts judged, None: nobody has them."""
+        """``read`` returns nodes' objects by name; ``nodes`` names those of our jobs; ``take`` receives the alerts, None: nobody does."""
         self._read = read
         self._nodes = nodes
         self._take = take
@@ -187,7 +187,7 @@ class KubernetesSignals:
             wait_s = max(self._look_s, (time.monotonic() - begun_s) / SHARE_MAX)
 
     def look(self) -> None:
-        """Read the nodes once, keep their states, and tell of what fires and of what has ended."""
+        """Read the nodes once, store their states, and pass on which signals fire and which have ended."""
         found = self._read(sorted(self._nodes())[:NODES_MAX])
         unix_s = self._clock.unix_s()
         self.states = {name: read_state(told, unix_s) for name, told in found.items()}
@@ -218,7 +218,7 @@ class PodClaim:
 
 
 class ClaimQueue:
-    """Claims that wait, each subject's in turn: one that joins all the time delays another's by one review, and not by thousands."""
+    """Claims that wait, each subject's in turn: a subject that joins all the time delays another's claim by one review, and not by thousands."""
 
     def __init__(self) -> None:
         self._of: dict[str, deque[PodClaim]] = {}  # by subject, the next one first
@@ -349,7 +349,7 @@ class KubernetesService(DeskService):
     def hear_signals(
         self, nodes: Callable[[], Sequence[str]], take: Callable[[Sequence[IncomingAlert]], object]
     ) -> None:
-        """Have these nodes read, and what others say of them taken in, if that is switched on."""
+        """Have these nodes read, and accept other tools' signals of them, if that is switched on."""
         limits = self._limits
         # A client of its own: the thread has one.
         client = KubernetesClient(connect(limits.kubeconfig, limits.context, limits.timeout_s))

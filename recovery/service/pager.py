@@ -52,7 +52,7 @@ from recovery.service.paging.site_troubles import SiteFile, readings_troubles, u
 from recovery.service.paging.trouble import NodeAlert, PresentTrouble, find_troubles
 
 READ_S: Final = 15.0
-SILENT_S: Final = 60.0  # storage that gives no answer for so long tells nothing
+SILENT_S: Final = 60.0  # a reading of storage without an answer for so long is worth nothing
 BYTES_MAX: Final = 16 << 20
 
 log = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ class ReadingsWatch(Generic[_T]):
         self._should_stop.set()
 
     def newest(self) -> SiteFile[_T]:
-        """Return what the file told last. For any thread."""
+        """Return the file's last reading. For any thread."""
         newest, begun = self._newest, self._begun
         if begun is None or self._clock.now_s() - begun[1] <= SILENT_S:
             return newest
@@ -104,7 +104,7 @@ class ReadingsWatch(Generic[_T]):
         return SiteFile(path, kept, f"{path} gives no answer")
 
     def read(self) -> None:
-        """Read the file; one that can't be read leaves nothing known, and is logged once."""
+        """Read the file; a file that can't be read leaves nothing known, and is logged once."""
         path, before = self._told(), self._newest
         if path is None:
             self._newest = SiteFile()
@@ -134,7 +134,7 @@ class ReadingsWatch(Generic[_T]):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What there is to tell people at one moment."""
+    """The notices that are due at one moment."""
 
     notices: tuple[Notice, ...]
     changes: CauseChanges
@@ -146,7 +146,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class SiteReadings:
-    """What the site's files tell now."""
+    """The readings of the site's files now."""
 
     cooling: SiteFile[CoolingReading] = field(default_factory=SiteFile)
     power: SiteFile[PowerReading] = field(default_factory=SiteFile)
@@ -255,7 +255,7 @@ class Pager:
         return found
 
     def tell(self, found: Look) -> None:
-        """Send what there is to tell now."""
+        """Send the notices that are due now."""
         self._counts = Counter(one.kind.value for one in found.notices)
         for target in self._targets:
             target.update(found.alerts, found.ended)
@@ -268,7 +268,7 @@ def look(
     site: SiteReadings = SiteReadings(),
     site_since: Mapping[str, float] = MappingProxyType({}),
 ) -> Look:
-    """Return what people are to be told, once that is in the journal. For the deciding thread."""
+    """Return the notices that are due, once they are in the journal. For the deciding thread."""
     desk = worker.desk
     now_s, nodes = desk.now_unix_s(), desk.nodes_active()
     running = [made for job in worker.jobs.running.values() if (made := _running(job)) is not None]
@@ -308,9 +308,7 @@ def _follow(
     desk = worker.desk
     unmanaged = frozenset(
         job_id for job_id, job in worker.jobs.running.items() if job.controller is None
-    ) | frozenset(
-        worker.jobs.fleet.jobs.keys() - worker.jobs.running.keys()
-    )  # others tell of these
+    ) | frozenset(worker.jobs.fleet.jobs.keys() - worker.jobs.running.keys())  # others report these
     changes = follow(
         desk.ledger.causes,
         troubles,
@@ -331,7 +329,7 @@ def _follow(
     )
     try:
         desk.note_causes(changes.records)
-    except JournalError as error:  # people are told all the same
+    except JournalError as error:  # people get the notice all the same
         log.warning("messages are not in the journal", extra={"error": str(error)})
     return changes
 

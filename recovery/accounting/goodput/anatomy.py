@@ -51,7 +51,7 @@ def _ratio(hidden_s: float, shown_s: float) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class StepAnatomy:
-    """Seconds of the mean step of a rank. None: no rank has told that. The parts but `waited_s` sum to `step_s`."""
+    """Seconds of the mean step of a rank. None: no rank has reported that. The parts but `waited_s` sum to `step_s`."""
 
     steps: int  # of all ranks together
     step_s: float
@@ -61,7 +61,7 @@ class StepAnatomy:
     io_s: float | None  # exposed
     checkpoint_s: float | None
     other_s: float | None  # outside of all sections; None: it counts as compute
-    hidden_communication: HiddenTime | None = None  # None: nothing tells of it
+    hidden_communication: HiddenTime | None = None  # None: nothing measures it
     hidden_io: HiddenTime | None = None
 
     @property
@@ -83,7 +83,7 @@ def anatomy_of(jobs: Iterable[JobTime]) -> StepAnatomy | None:
 
 
 def newest_anatomy(job: JobTime) -> StepAnatomy | None:
-    """Return what a job spends a step on now; None where its newest attempt has not told."""
+    """Return what a job spends a step on now; None where its newest attempt has not reported that."""
     if not job.steps:
         return None
     newest = job.attempts[-1].attempt if job.attempts else None

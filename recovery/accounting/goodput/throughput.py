@@ -28,7 +28,7 @@ class Setting:
 
     device: str  # empty: not known, or several
     data_type: str
-    unit: str  # tokens, samples or flops: the first that is told
+    unit: str  # tokens, samples or flops: the first that is reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ Sizes: TypeAlias = Mapping[tuple[Setting, int], SizeWork]  # by setting and numb
 
 
 def size_of(work: WorkTime) -> tuple[Setting, int] | None:
-    """Return the setting and the number of devices of work; None where it tells no amount."""
+    """Return the setting and the number of devices of work; None where it has no amount."""
     unit = next((name for name in _UNITS if getattr(work, name) > 0), "")
     if not unit or work.device_s <= 0:
         return None
@@ -113,12 +113,12 @@ class Throughput:
     mfu_ratio: float | None = None  # 0 to 1
     device: str = ""  # the accelerators that the peak is of; empty: not known, or several
     data_type: str = ""
-    unit: str = ""  # of `sizes`: tokens, samples or flops; empty: nothing was told
+    unit: str = ""  # of `sizes`: tokens, samples or flops; empty: nothing was reported
     sizes: tuple[SizeRate, ...] = field(default=())  # the smallest first
 
 
 def throughput_of(jobs: Sequence[JobTime]) -> Throughput | None:
-    """Return how fast jobs of one name were; None where they told no work."""
+    """Return how fast jobs of one name were; None where they reported no work."""
     work = [one for job in jobs for one in job.work if one.device_s > 0]
     if not work:
         return None
@@ -152,7 +152,7 @@ def throughput_by_name(jobs: Iterable[JobTime]) -> Mapping[str, Throughput]:
 
 
 def _mfu(work: Sequence[WorkTime]) -> float | None:
-    """Return the MFU; None where FLOPs were not told, or the peak of an accelerator is not known."""
+    """Return the MFU; None where no FLOPs were reported, or the peak of an accelerator is not known."""
     able = 0.0
     for one in work:
         peak = peak_flops_per_s(one.device, one.data_type)
@@ -183,7 +183,7 @@ def _rate(amount: float, took_s: float) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class JobRates:
-    """Rates of the whole job; None: its ranks do not tell that, or it does not train now."""
+    """Rates of the whole job; None: its ranks do not report that, or it does not train now."""
 
     flops_per_s: float | None = None
     tokens_per_s: float | None = None

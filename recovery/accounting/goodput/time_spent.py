@@ -114,7 +114,7 @@ class SlowSpells:
         self._past = [one for one in self._past if one.end_s > begin_s]
 
     def take(self, record: SlowFound | SlowExplained | SlowEnded, now_s: float) -> None:
-        """Note what a record tells of a rank."""
+        """Add what a record contains about a rank."""
         known = self._now.get(record.rank)
         match record:
             case SlowFound() if known is None:
@@ -221,7 +221,7 @@ def read_time(entries: Iterable[Entry], now: Moment | None = None) -> JobTime | 
 
 
 class TimeReading:
-    """Reads one journal, entry by entry: whoever follows a running job never reads it again."""
+    """Reads one journal, entry by entry: to follow a running job, nothing is read twice."""
 
     def __init__(
         self, first: Entry, told_max: int | None = None, *, is_settled: bool = False
@@ -264,7 +264,7 @@ class TimeReading:
         return self._now_s + max(0.0, unix_s - newest.unix_s)
 
     def take(self, entry: Entry) -> None:
-        """Add the time until an entry, and what the entry tells."""
+        """Add the time until an entry, and the entry's own contents."""
         record, since_s = entry.record, self._now_s
         self._now_s = self.second_of(entry.unix_s, entry.monotonic_s, entry.boot_id)
         if entry.boot_id != self._newest.boot_id:

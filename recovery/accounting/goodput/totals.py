@@ -19,7 +19,7 @@ from recovery.messages.exchange import NodeKinds
 DAY_S: Final = 86400.0
 GPU_DAYS: Final = 1000.0  # restarts and failures are given for so many
 
-MODELS_MAX: Final = 64  # that are told apart; names come from firmware and drivers
+MODELS_MAX: Final = 64  # that are counted separately; names come from firmware and drivers
 OTHER: Final = "other"
 _TRAINS: Final = frozenset({*TRAINING, TimePart.CHECKPOINT, TimePart.UNFINISHED})
 
@@ -238,7 +238,7 @@ class TimeTotals:
 
 @dataclass(frozen=True, slots=True)
 class JobFailure:
-    """Something that failed, without anybody having asked for it."""
+    """Something that failed, and that no command requested."""
 
     kind: str  # the class: an incident's symptom, or hung and restarted of a watched job
     node: str  # that it accuses; empty: none

@@ -68,7 +68,7 @@ EXIT_UNKNOWN: Final = 1  # if no rank's end gives another exit code
 # Ranks import for tens of seconds, and reach one line within seconds of each other: on two busy cores within 2 s.
 FIRST_SETTLE_S: Final = 3.0
 # A script that has raised still unwinds its threads, its loaders and its device before its process ends and its error is known; its
-# peers lose it at once. A core dump may take longer: then what the peers say is all there is.
+# peers lose it at once. A core dump may take longer: then the peers' errors are the only evidence.
 OWN_WORD_S: Final = 5.0
 _WAITING: Final = (Blame.COMMUNICATION, Blame.USER)
 
@@ -329,7 +329,7 @@ class Doctor:
         """Return how long the ends of other ranks are waited for.
 
         A first attempt whose ranks all have the same error of code ends the job, so it is worth knowing whether they have.
-        Where all errors tell of a lost peer, that of a peer whose script has failed and whose process is still there tells why.
+        Where all errors report a lost peer, that of a peer whose script has failed and whose process is still there has the cause.
         """
         is_dying = any(
             view.exit is None and view.script_end is ScriptEnd.FAILED

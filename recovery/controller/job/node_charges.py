@@ -33,7 +33,7 @@ from recovery.journal.node_records import LeaveCause, LeaveReason
 from recovery.messages.outside import NodeEvidence
 
 NODES_MAX: Final = (
-    64  # journaled with one incident; a switch that dies takes more, and says so itself
+    64  # journaled with one incident; a switch that dies takes more, and its own alert names it
 )
 
 _BY_LEAVING: Final = {
@@ -124,7 +124,7 @@ def _weighed(finding: Finding, failure: Failure, ledger: Ledger, *, is_proved: b
 
 
 def rules_out(evidence: NodeEvidence) -> bool:
-    """Return whether the alert is about more than the program: it asks for more than a restart or a look."""
+    """Return whether the alert is about more than the program: it requires more than a restart or an inspection."""
     action = _ACTIONS.get(evidence.action)
     return evidence.severity is not Severity.INFO and action is not None and action.ends_use
 

@@ -22,7 +22,7 @@ from recovery.journal.limits import Policy
 from recovery.messages.exchange import RankExit, RankReport, RankStart, Report
 
 KEPT: Final = 33  # 32 step times a rank for the median
-_ROOM: Final = KEPT + 1  # the one that is being written is none of those that another thread reads
+_ROOM: Final = KEPT + 1  # another thread never reads the entry that is being written
 _NONE: Final = bytes(2 * _ROOM * 8)
 _TRIES: Final = 3  # of another thread, while this one adds
 
@@ -186,7 +186,7 @@ class ObservedRank:
         self._note_advance(told, now_s)
 
     def _take_marks(self, told: RankReport, now_s: float) -> None:
-        # A call for each, told or not, was a tenth of the deciding thread.
+        # A call for each, reported or not, took a tenth of the deciding thread.
         if (age_s := told.attached_age_s) is not None:
             self.attached_at_s = _earlier(self.attached_at_s, age_s, now_s)
         if (age_s := told.resumed_age_s) is not None:
@@ -214,7 +214,7 @@ def _earlier(known_at_s: float | None, age_s: float, now_s: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """Ages of the start-up marks of the slowest rank; None where some rank never told."""
+    """Ages of the start-up marks of the slowest rank; None where some rank never reported one."""
 
     attached_age_s: float | None
     resumed_age_s: float | None
@@ -226,7 +226,7 @@ class Marks:
 
 
 class Observation:
-    """One attempt, as far as it has been heard of. Counts are kept as reports come in."""
+    """One attempt, by the reports so far. Counts are updated as reports come in."""
 
     def __init__(
         self,
@@ -238,7 +238,7 @@ class Observation:
         ran_before: bool = False,
         former_step: int | None = None,
     ) -> None:
-        """``ran_before``: its ranks had started before anybody was heard, also those never heard.
+        """``ran_before``: its ranks had started before the first report, also those that never report.
 
         ``former_step``: the highest step that an attempt had reached when the job last failed.
         """
@@ -319,7 +319,7 @@ class Observation:
             self.advanced_at_s = at_s
 
     def _note_first_new(self, told: RankReport, now_s: float) -> None:
-        """Note the earliest step beyond the former highest; reports tell each step with its age."""
+        """Note the earliest step beyond the former highest; reports carry each step with its age."""
         former = self._former_step
         if former is None or told.step is None or told.step <= former or told.is_relative:
             return
@@ -340,7 +340,7 @@ class Observation:
 
     @property
     def is_whole(self) -> bool:
-        """Every rank has been heard of."""
+        """Every rank has been reported."""
         return len(self.ranks) == self._world_size > 0
 
     @property
@@ -349,7 +349,7 @@ class Observation:
 
     @property
     def _runs_on(self) -> bool:
-        """All that is heard of an attempt that ran before has a process: nobody else is waited for."""
+        """Every reported rank of an attempt that ran before has a process: the others need not report."""
         return self._ran_before and 0 < len(self.ranks) == self._started
 
     @property
@@ -382,7 +382,7 @@ class Observation:
         return _age(max((at_s for at_s in newest if at_s is not None), default=None), now_s)
 
     def floor_step(self, telling: frozenset[int]) -> int | None:
-        """Return the step that every rank has made; None until each of ``telling`` has told one.
+        """Return the step that every rank has made; None until each of ``telling`` has reported one.
 
         Looks at every rank: 16,000 cost 2 ms.
         """
@@ -461,13 +461,13 @@ class Observation:
     def is_verified(self, policy: Policy, telling: frozenset[int], now_s: float) -> bool:
         """Return whether every rank has shown that it trains.
 
-        ``telling`` are the ranks that have told a step in any attempt of the job: these must
-        make steps again. One that never did must live for a while; one that ended with 0 is done.
+        ``telling`` are the ranks that have reported a step in any attempt of the job: these must
+        make steps again. A rank that never did must live for a while; a rank that ended with 0 is done.
         """
         if not self.is_started or self.started_at_s is None:
             return False
         age_s = now_s - self.started_at_s
-        if self._unverified is not None:  # whoever was not ready is looked at first
+        if self._unverified is not None:  # the rank that was not ready is checked first
             view = self.ranks[self._unverified]
             if not _trains(view, policy, telling, age_s):
                 return False
@@ -478,7 +478,7 @@ class Observation:
         return True
 
     def marks(self, now_s: float) -> Marks:
-        """Return the start-up marks of the slowest rank among those that tell steps."""
+        """Return the start-up marks of the slowest rank among those that report steps."""
         views = [view for view in self.ranks.values() if view.steps_done]
         first_steps = [view.first_step for view in views if view.first_step is not None]
         return Marks(

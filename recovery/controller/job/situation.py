@@ -42,7 +42,7 @@ class LastingTimes:
 
     def __init__(self) -> None:
         self._since_s: dict[Key, float] = {}
-        self._before_s: dict[Key, float] = {}  # not asked for in this attempt
+        self._before_s: dict[Key, float] = {}  # not queried in this attempt
 
     def __len__(self) -> int:
         return len(self._since_s) + len(self._before_s)
@@ -92,7 +92,7 @@ class JobMemory:
             0 if known is None else known.number
         )  # the newest record in a snapshot of the fold
         self._decided = self.ledger.number  # the newest record that something may follow from
-        self._untold: deque[Entry] = deque()  # not known to be durable, or not yet told
+        self._untold: deque[Entry] = deque()  # not known to be durable, or not yet passed on
         self._is_copy_due = False
         self._durable = self.ledger.number
         self.warnings: tuple[str, ...] = ()
@@ -177,7 +177,7 @@ class JobMemory:
         return number >= self._decided, told
 
     def save_copy_if_due(self) -> None:
-        """Copy the budgets, if they have changed and the journal has all that the copy would say."""
+        """Copy the budgets, if they have changed and the journal has all that the copy would hold."""
         if self._is_copy_due and self._durable >= self.ledger.number:
             self._is_copy_due = False
             self._save_copy()
@@ -275,9 +275,9 @@ class Situation:
         hearing: Clock | None = None,
         pool: Pool | None = None,
     ) -> None:
-        """``on_entry`` is told of every record once it is durable and acted on.
+        """``on_entry`` receives every record once it is durable and acted on.
 
-        ``hearing`` counts only time in which nodes could be heard (`recovery.service.jobs.listening_clock`).
+        ``hearing`` counts only time in which reports could arrive (`recovery.service.jobs.listening_clock`).
         """
         self.settings = settings
         self.book = JobMemory(journal, budget_copy)
@@ -290,7 +290,7 @@ class Situation:
         self.steps = StepMeter()
         self.pool = pool or OpenPool()
         self.has_checkpoint = False  # one of the newest attempt's, as its nodes have looked; the journal notes some later
-        self.is_taken_up = False  # the nodes were heard, and may be sent orders
+        self.is_taken_up = False  # the nodes have reported, and may be sent orders
         self._clock = clock
         self._hearing = hearing or clock
         self._on_entry = on_entry
@@ -302,16 +302,16 @@ class Situation:
 
     @property
     def ledger(self) -> Ledger:
-        """What the journal says of the job now."""
+        """The job's state by its journal."""
         return self.book.ledger
 
     @property
     def obeyed(self) -> Ledger:
-        """What the nodes are told to do: the ledger, or what it will be once it can be written."""
+        """What the nodes are ordered to do: the ledger, or what it will be once it can be written."""
         return self._foreseen or self.ledger
 
     def now_s(self) -> float:
-        """Return the time up to which the nodes were heard: all of theirs is dated by it."""
+        """Return the time up to which the nodes' reports were received: it dates all of them."""
         return self._hearing.now_s()
 
     def age_s(self, at: Moment) -> float:
@@ -394,7 +394,7 @@ class Situation:
         if self._foreseen is not None or (self.is_taken_up and self.is_settled):
             self.nodes.resend(self.obeyed, now_s)
 
-    # What was heard, and since when.
+    # What was reported, and since when.
 
     def hear(self, report: Report, now_s: float) -> None:
         self.observation.observe(report, now_s)
@@ -405,7 +405,7 @@ class Situation:
         self.causes.note_hardware(report, now_s)
 
     def observe_anew(self) -> None:
-        """Observe the newest attempt, beginning with what its nodes have said of it."""
+        """Observe the newest attempt, beginning with its nodes' last reports."""
         ledger, gap_s = self.ledger, self.observation.proved_gap_s
         size = sum(len(place.ranks) for place in ledger.placement)
         places = {place.node: frozenset(place.ranks) for place in ledger.placement}
@@ -440,4 +440,4 @@ class Situation:
     def forgive(self, paused_s: float, now_s: float) -> None:
         """Count no time in which this process itself stood still (SIGSTOP, a debugger)."""
         self._times.forgive(paused_s)
-        self.nodes.start(now_s)  # nobody is silent who could not be heard
+        self.nodes.start(now_s)  # a node is not silent while its reports could not arrive

@@ -92,7 +92,7 @@ class Spares:
 def _broken(
     spares: Sequence[str], before: Sequence[str], lost: Sequence[str], parts: FleetParts
 ) -> frozenset[FleetPart]:
-    """Return the shared parts that explain the lost nodes, also those of which one can't be told from another."""
+    """Return the shared parts that explain the lost nodes, also those that explain them equally well."""
     workers = [PlacedWorker(node, node) for node in dict.fromkeys((*before, *spares))]
     found = explain_shared(workers, lost, parts)
     return frozenset(one.part for one in (*found.named, *found.tied))

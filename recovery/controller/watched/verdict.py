@@ -55,7 +55,7 @@ class JudgedJob(Protocol):
 
 
 def notices_of(job: JudgedJob) -> Iterator[Notice]:
-    """Return what there is to tell of one job."""
+    """Yield the notices about one job."""
     if job.verdict.state is WatchedState.HUNG:
         yield _hung(job, job.verdict.findings[0])
     elif job.verdict.state is WatchedState.SLOW:

@@ -89,7 +89,7 @@ def fold_slow_ended(record: SlowEnded, ledger: Ledger) -> Ledger:
 
 
 def _told(ledger: Ledger) -> int:
-    """Return the revision by which the launchers hear of slow ranks; what runs stays as it is."""
+    """Return the revision by which the launchers learn of slow ranks; what runs stays as it is."""
     return ledger.number if ledger.wish is Wish.RANKS else ledger.revision
 
 
@@ -127,7 +127,7 @@ class RunSums(NamedTuple):
 
 
 def with_history(record: Record, at: Moment, before: Ledger, after: Ledger) -> Ledger:
-    """Return the ledger with the time that training went on until ``record``, and what it tells."""
+    """Return the ledger with the time that training went on until ``record``, and the record's own contents."""
     history, ran_at = before.history, before.ran_at
     is_begun_anew = isinstance(record, LauncherStarted)  # when ranks last ran is not known
     if trains(before) and ran_at is not None and not is_begun_anew:

@@ -57,7 +57,7 @@ FORMS: Final = " ".join(
 
 log = logging.getLogger(__name__)
 
-# The deciding thread, the one that commits for jobs, the keeper of leases, the reader of other controllers, those of Slurm, Kubernetes and the accounts of time, two
+# The deciding thread, the thread that commits for jobs, the keeper of leases, the reader of other controllers, those of Slurm, Kubernetes and the accounts of time, two
 # readers for the console and the API, one for their views, one for sessions of people, one for the words of agents, and one to spare: a thread that gets no session in time takes the server
 # for away.
 POOL_MAX: Final = 13
@@ -115,7 +115,7 @@ class DatabaseAwayError(JournalError):
 class CommitUnknownError(RankmendError):
     """The answer to a write was lost, or it came with a warning: it may have been written or not.
 
-    Not a JournalError, which says that nothing was written: whoever gets this must read back before any effect.
+    Not a JournalError, which means that nothing was written: the caller must read back before any effect.
     """
 
 
@@ -259,7 +259,7 @@ class Database:
 
         assert isinstance(error, psycopg.Error)
         # An ERROR on a session that lives on undid the statement. After FATAL, or no word at all, nobody knows: a
-        # backend that is told to end while it waits for a standby has committed before.
+        # backend that is terminated while it waits for a standby has committed before.
         is_undone = error.diag.severity_nonlocalized == "ERROR"
         # A value that can't be sent, such as a text with a null byte: nothing was.
         is_unsent = error.sqlstate is None and isinstance(error, psycopg.DataError)
@@ -284,7 +284,7 @@ class Database:
         try:
             yield connection
         finally:
-            self._pool.putconn(connection)  # one that is broken is replaced
+            self._pool.putconn(connection)  # a broken connection is replaced
 
     # Sessions.
 
@@ -302,7 +302,7 @@ class Database:
     def _make_pool(self, pool_max: int) -> "ConnectionPool[Connection[Row]]":
         from psycopg_pool import ConnectionPool  # noqa: PLC0415
 
-        # The pool's own log lines have the connection string; `_note_away` says what matters.
+        # The pool's own log lines have the connection string; `_note_away` logs what matters.
         logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
         return ConnectionPool(
             self.url.text,
@@ -337,7 +337,7 @@ class Database:
         return Session
 
     def _check_session(self, connection: "Connection[Row]") -> None:
-        """Raise ConfigError for a server that can't keep a journal, before anything is asked of it."""
+        """Raise ConfigError for a server that can't keep a journal, before any other statement."""
         with self._until(connection):
             row = connection.execute(_SETTINGS).fetchone()
             connection.execute(_NO_BOUNDS)
@@ -365,7 +365,7 @@ class Database:
 
         def note(
             notice: "Diagnostic",
-        ) -> None:  # which says nothing any more once this has returned
+        ) -> None:  # which logs nothing any more once this has returned
             if notice.severity_nonlocalized == "WARNING":
                 warnings.append(notice.message_primary or "")
 
@@ -399,7 +399,7 @@ class Database:
 def _refuse_ended(connection: "Connection[Row]") -> None:
     """Raise where the server has ended a session that waited in the pool, as it does when it restarts: that costs no question.
 
-    What it says to one that waits may also be a setting that has changed.
+    A notice to a waiting statement may also report a changed setting.
     """
     poll = select.poll()  # select.select takes no descriptor above 1,023
     poll.register(connection.fileno(), select.POLLIN)

@@ -68,7 +68,7 @@ class DatabaseClock:
         return self._clock.unix_s() if offset_s is None else self._clock.now_s() + offset_s
 
     def note(self, database_unix_s: float, asked_at_s: float) -> None:
-        """Take in what the database's clock said between ``asked_at_s`` (monotonic seconds) and now."""
+        """Add a reading of the database's clock, made between ``asked_at_s`` (monotonic seconds) and now."""
         answered_at_s = self._clock.now_s()
         with self._lock:
             if self._offset_s is None or answered_at_s - asked_at_s <= READING_S_MAX:
@@ -106,9 +106,9 @@ class Leases:
         has_thread: bool = True,
         controller_id: uuid.UUID | None = None,
     ) -> None:
-        """``url``: where launchers reach this controller, for those who ask another one.
+        """``url``: where launchers reach this controller, for those that reach another one.
 
-        Without a thread the caller calls `turn` as often as that asks for. ``controller_id`` names this start.
+        Without a thread the caller calls `turn` as often as its answer requests. ``controller_id`` names this start.
         """
         self.database = database
         self._clock = clock
@@ -171,7 +171,7 @@ class Leases:
         return JournalLease(journal, epoch)
 
     def take_free(self, journals: Sequence[str]) -> list[JournalLease]:
-        """Take the leases of those journals that nobody has, also not this controller, by one commit; as `take` does."""
+        """Take the leases of those journals that no controller has, not even this one, by one commit; as `take` does."""
         try:
             rows = self.database.write(
                 _TAKE_FREE, (self.controller_id, list(journals), self.controller_id)
@@ -187,7 +187,7 @@ class Leases:
                 "SELECT rankmend.release(%s, %s, %s)",
                 (lease.journal, self.controller_id, lease.epoch),
             )
-        except DatabaseAwayError:  # which was said already, and there may be hundreds of leases
+        except DatabaseAwayError:  # which was logged already, and there may be hundreds of leases
             return
         except RankmendError as error:
             log.warning(

@@ -187,7 +187,7 @@ class PostgresJournal:
                 raise JournalSetBackError(
                     f"{self._database.url} was restored from a backup older than this controller's start"
                 )
-            # With the newest one that is known.
+            # With the newest known one.
             rows = read_rows(self._database, self._lease.journal, max(0, self._number - 1))
             if self._number > 0:
                 if not rows or rows[0].checksum != self._head:
@@ -232,7 +232,7 @@ class PostgresJournal:
         return rows
 
     def _write(self, rows: list[JournalRow]) -> None:
-        """Return once the rows are durable; raise what `append_many` says."""
+        """Return once the rows are durable; raise what `append_many` raises."""
         try:
             self._send(rows)
         except CommitUnknownError as error:
@@ -403,7 +403,7 @@ def read_entries(database: Database, journal: str) -> tuple[Entry, ...]:
 def read_journals(database: Database, journals: Sequence[str]) -> Mapping[str, ReadJournal]:
     """Return all of several journals by one question, without those that can't be read.
 
-    What keeps one of them from it is told to whoever opens that one alone.
+    Why a journal can't be read is reported when a caller opens it alone.
     """
     rows = database.read(
         f"SELECT {_COLUMNS}, journal FROM rankmend.record WHERE journal = ANY(%s) ORDER BY journal, number",  # noqa: S608 - our own text

@@ -29,7 +29,7 @@ SETUP_S_MAX: Final = 20.0
 _TEXT_MAX: Final = 250
 # Its server listens on this address only, from 23.07 on. 4.5 has `--source_ip`, which its parser takes for another option.
 _BIND: Final = "--bind_source_ip"
-# The same versions meet at IPv6 addresses, where both ends are told so.
+# The same versions meet at IPv6 addresses, where both ends get that option.
 _MEET_OVER_IPV6: Final = "--ipv6-addr"
 _IPV6_GID: Final = "--ipv6"  # where it chooses the GID itself
 _MARK: Final = "--ib-dev"  # an option of every version
@@ -257,7 +257,7 @@ def failure_of(end: ProgramEnd, limit_s: float) -> str:
 
 
 def _last_words(text: str) -> str:
-    """Return the last lines as one, as many as fit: the cause stands above the line that says that it failed."""
+    """Return the last lines as one, as many as fit: the cause stands above the line about the failure."""
     kept: list[str] = []
     for line in reversed([line.strip() for line in text.splitlines() if line.strip(" *-\t")]):
         if kept and len(line) + sum(map(len, kept)) > _TEXT_MAX:

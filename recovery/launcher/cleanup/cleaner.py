@@ -111,7 +111,7 @@ class CleanupResult:
 
 
 def clean_up(asked: Cleanup, other_jobs: OtherJobs) -> CleanupResult:
-    """Remove what the job has left; ``other_jobs``: asks Slurm for the user's other jobs on this node."""
+    """Remove what the job has left; ``other_jobs``: queries Slurm for the user's other jobs on this node."""
     if asked.uid == 0:
         raise ConfigError(
             f"job {asked.job} is root's: nothing is removed, since root runs the node"
@@ -136,7 +136,7 @@ def clean_up(asked: Cleanup, other_jobs: OtherJobs) -> CleanupResult:
         return CleanupResult(errors=(f"processes: {error}; files stay",))
     if asked.is_dry:
         ended = {one.pid: one for one in first.processes}
-    else:  # a launcher that ended properly has removed its own; one that was killed has not
+    else:  # a launcher that ended properly has removed its own; a killed launcher has not
         files = find_leftovers(asked.job, asked.uid, asked.roots)
     chosen, kept = _choose(asked, files, last, other_jobs)
     removed, errors = _remove(asked, chosen, until_s)

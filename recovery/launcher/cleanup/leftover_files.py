@@ -66,7 +66,7 @@ def find_leftovers(job: str, uid: int, roots: tuple[Path, ...] = ROOTS) -> list[
     found: list[Leftover] = []
     for root in roots:
         with contextlib.suppress(OSError), _opened(None, str(root), uid=None) as folder:
-            # All of them: whoever fills the folder with other names hides nothing.
+            # All of them: a user who fills the folder with other names hides nothing.
             for name in sorted(os.listdir(folder)):  # noqa: PTH208 - of a descriptor
                 if not (name.startswith("rankmend-") or SEGMENTS.fullmatch(name)):
                     continue

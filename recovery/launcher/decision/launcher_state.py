@@ -131,7 +131,7 @@ class LauncherState:
     fenced_attempt: int | None = None  # the last attempt for which the storage has answered
     # last contact with the controller or a majority of peers; CLOCK_BOOTTIME
     reached_at_s: float = float("-inf")
-    stop_asked_at_s: float | None = None  # when a signal or the time limit asked for the job's end
+    stop_asked_at_s: float | None = None  # when a signal or the time limit requested the job's end
     grace_s: float = 30.0  # for a planned stop without a controller's order
     report_pause_min_s: float = 0.0  # the shortest pause that the controller accepts
 

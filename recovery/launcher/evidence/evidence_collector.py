@@ -126,7 +126,7 @@ class RankSource:
     pid: int
     stacks: Path | None
     recorder: RecorderFiles | None
-    training: ProcessRef | None = None  # its own process, where it tells a pid of its container
+    training: ProcessRef | None = None  # its own process, where it reports a pid of its container
     has_error: bool = False  # it ended with an error that was read
 
 
@@ -182,9 +182,7 @@ class EvidenceCollector:
     def _run(self, collection: "_Collection", wake: Callable[[], None]) -> None:
         try:
             collected = collection.run()
-            self._is_saved = (
-                True  # nobody waits for what their output says: it only goes into the report
-            )
+            self._is_saved = True  # nobody waits for their output: it only goes into the report
             wake()
             output_says = collection.judge_output()
             self._finished = replace(collected, output_says=output_says)
@@ -259,7 +257,7 @@ class _Collection:
                 os.close(descriptor)
 
     def _run(self) -> Collected:
-        # Read first: the stamp tells an old dump of the same name from the answer.
+        # Read first: the stamp distinguishes an old dump of the same name from the answer.
         stamps = {one.rank: _stamp(one.recorder) for one in self._ranks}
         states = self._describe_processes() if self._within_s else {}
         asked, dumping = self._ask() if self._within_s else (set(), set())
@@ -383,7 +381,7 @@ class _Collection:
         )
 
     def judge_output(self) -> str:
-        """Return what the ranks' output says, where no rank's own error is known."""
+        """Return the error in the ranks' output, where no rank's own error is known."""
         lines = self._lines
         if not lines or any(one.has_error for one in self._ranks):
             return ""

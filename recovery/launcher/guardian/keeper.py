@@ -109,7 +109,7 @@ class GuardianKeeper:
             self._word = word
 
     def look_after(self, is_needed: Callable[[], bool]) -> None:
-        """Wake a stopped guardian, and kill one that can't be woken.
+        """Wake a stopped guardian, and kill it if it can't be woken.
 
         ``is_needed``: whether it owes an answer about a dead rank or an attempt that must end.
         """

@@ -93,7 +93,7 @@ class HardwareWatch:
         self._should_stop = False
         self._pids: dict[int, int] = {}
         self._kept: dict[_Key, deque[tuple[float, float]]] = {}
-        self._asked = 0  # number of the record that asks; 0: none
+        self._asked = 0  # number of the record that requests it; 0: none
         self._pages: list[tuple[float, list[HardwareReading]]] = []
         self._note = ""
         self._answered = 0

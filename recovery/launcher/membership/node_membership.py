@@ -32,7 +32,7 @@ class Lease:
     attempt: int
     peers: tuple[Peer, ...]  # more than half of them are a majority
     lease_s: float
-    neighbours: tuple[Peer, ...] = ()  # asked often, and never counted for the majority
+    neighbours: tuple[Peer, ...] = ()  # queried often, and never counted for the majority
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +68,11 @@ def spread_s(launchers: int) -> float:
 
 
 class PeerLink(Protocol):
-    """The job's other launchers, as `peers.Peers` asks and answers them."""
+    """The job's other launchers, as `peer_launchers.Peers` queries and answers them."""
 
     @property
     def endpoint(self) -> Endpoint | None:
-        """Where the others ask this launcher; None: there are no others."""
+        """Where the others query this launcher; None: there are no others."""
         ...
 
     @property
@@ -85,7 +85,7 @@ class PeerLink(Protocol):
     def keep(self, lease: Lease | None) -> None: ...
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Return the job's secrets, the newest first; none where no other node is asked."""
+        """Return the job's secrets, the newest first; none where no other node is queried."""
         ...
 
 

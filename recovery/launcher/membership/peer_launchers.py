@@ -48,9 +48,11 @@ LINE_BYTES_MAX: Final = 1024
 SECRETS_MAX: Final = 4  # per job; a controller that lost the secret makes a new one
 NONCE_BYTES: Final = 32
 EXCHANGE_S_MAX: Final = 2.0  # a round trip and an HMAC: milliseconds; a busy machine takes longer
-SERVED_MAX: Final = 256  # connections at once; a further one is closed and asks again
+SERVED_MAX: Final = 256  # connections at once; a further one is closed and tries again
 ASKED_AT_ONCE: Final = 64
-ASK_AFTER: Final = 1 / 3  # share of the lease without the controller after which it asks its peers
+ASK_AFTER: Final = (
+    1 / 3
+)  # share of the lease without the controller after which it queries its peers
 ROUND_EVERY: Final = 1 / 6  # share of the lease: several rounds before it ends
 UNREACHABLE_MAX: Final = 100
 LOOK_S: Final = 0.2
@@ -75,16 +77,16 @@ class PeerTurns:
     """
 
     def __init__(self, launcher_id: str, shuffle: Callable[[list[Peer]], object]) -> None:
-        """``launcher_id``: our own, which is not asked. ``shuffle`` reorders a list in place."""
+        """``launcher_id``: our own, which is not queried. ``shuffle`` reorders a list in place."""
         self._launcher_id = launcher_id
         self._shuffle = shuffle
         self._lease: Lease | None = None
         self._neighbours: list[Peer] = []
-        self._queue: list[Peer] = []  # the others; whoever was asked last is at the end
+        self._queue: list[Peer] = []  # the others; the last one queried is at the end
         self._neighbours_at_s = self._turn_at_s = float("-inf")
 
     def due(self, lease: Lease, unreachable: Collection[str], now_s: float) -> list[Peer]:
-        """Return the peers to ask now: at once for a new lease, since its attempt may not live long."""
+        """Return the peers to query now: at once for a new lease, since its attempt may not live long."""
         if lease != self._lease:
             self._begin(lease)
         peers: list[Peer] = []
@@ -138,7 +140,7 @@ class _Answer(msgspec.Struct):
 
 
 class Peers:
-    """Answers peers from its start on, and asks them while there is a lease to keep."""
+    """Answers peers from its start on, and queries them while there is a lease to keep."""
 
     def __init__(
         self,
@@ -169,7 +171,7 @@ class Peers:
         self._ending = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="peers", daemon=True)
 
-    # The launcher's thread, and the one that talks to the controller.
+    # The launcher's thread, and the thread that talks to the controller.
 
     def start(self) -> None:
         self._thread.start()
@@ -195,7 +197,7 @@ class Peers:
         return tuple(self._secrets)
 
     def tell(self, attempt: int, empty_through: int) -> None:
-        """Answer so from now on. Must come before the controller is told the same."""
+        """Answer so from now on. Must come before the same report to the controller."""
         word = self._word
         if (word.attempt, word.empty_through) != (attempt, empty_through):
             self._word = PeerWord(word.job_id, word.node, word.launcher_id, attempt, empty_through)
@@ -203,7 +205,7 @@ class Peers:
     def keep(self, lease: Lease | None) -> None:
         """Keep this lease from now on; None: none.
 
-        Who could not be reached is told on between attempts, when it is decided where to go on.
+        Launchers that could not be reached are still reported between attempts, when the controller decides where to go on.
         """
         self._lease = lease
         if lease is not None:
@@ -302,7 +304,7 @@ class Peers:
     async def _ask_majority(self, lease: Lease, began_at_s: float) -> None:
         """Ask until more than half of the list are known to run the attempt."""
         others = [peer for peer in lease.peers if peer.launcher_id != self._word.launcher_id]
-        random.shuffle(others)  # so that not all ask the same ones
+        random.shuffle(others)  # so that not all query the same ones
         is_counted = len(others) < len(lease.peers)  # a long list names only some peers
         running = int(is_counted and self._word.runs(lease.attempt))
         while others and 2 * running <= len(lease.peers):

@@ -72,12 +72,12 @@ class ProcessRef:
 
     pid: int
     start_ticks: int
-    attempt: int | None = None  # as its mark says; None: the mark names none
-    launcher: str = field(default="", compare=False)  # as its mark says; "": it names none
+    attempt: int | None = None  # by its mark; None: the mark names none
+    launcher: str = field(default="", compare=False)  # by its mark; "": it names none
 
 
 class MarkKind(Enum):
-    """What a marked process is: one that a rank is or has started, or a guardian."""
+    """What a marked process is: a rank, a process that a rank has started, or a guardian."""
 
     RANK = "rank"
     GUARDIAN = "guardian"
@@ -99,7 +99,7 @@ class Survivor:
     pid: int
     start_ticks: int
     letter: str  # D: inside a system call that cannot be interrupted
-    wchan: str  # the kernel function that it waits in; empty where that is not told
+    wchan: str  # the kernel function that it waits in; empty where the kernel does not show it
     note: str = ""  # why it was not killed, where that is so
 
 
@@ -123,7 +123,7 @@ def is_exiting(flags: int) -> bool:
 
 
 def parse_stat(data: bytes) -> KernelProcess:
-    """Return what one /proc/PID/stat line says; the name in it may hold any byte."""
+    """Return the fields of one /proc/PID/stat line; the name in it may hold any byte."""
     try:
         opening, closing = data.index(b"("), data.rindex(b")")
         fields = data[closing + 1 :].split()
@@ -180,7 +180,7 @@ def is_process_exiting(pid: int, root: str = PROC) -> bool:
 
 
 def read_exit_status(pid: int, root: str = PROC) -> int | None:
-    """Return the wait status that a dying process will have, where the kernel already tells it.
+    """Return the wait status that a dying process will have, where the kernel already shows it.
 
     Field 52 of the line, exit_code: set before the memory is freed (kernel/exit.c, do_exit),
     shown to who may trace the process, and 0 to everybody else.
@@ -239,9 +239,9 @@ def search_marks(
 
     ``node``: only of this node's launchers, where several nodes of a job are on one machine.
 
-    Only the environment at the start of a process is seen; one that writes over it
+    Only the environment at the start of a process is seen; a process that writes over it
     (setproctitle) or was started without it is found by its parentage alone. A process that
-    this user may not read is another user's, or is told as unreadable where it is not.
+    this user may not read is another user's, or is reported as unreadable where it is not.
     """
     processes, guardians, unreadable = [], [], []
     for pid in pids(root):
@@ -261,7 +261,7 @@ def search_marks(
 
 
 def is_attempt_within(attempt: int | None, attempt_through: int | None) -> bool:
-    """Return whether a process is of an attempt up to one; what can't tell counts as old."""
+    """Return whether a process is of an attempt up to one; an unknown attempt counts as old."""
     return attempt is None or attempt_through is None or attempt <= attempt_through
 
 
@@ -270,7 +270,7 @@ def read_mark(
 ) -> tuple[MarkKind, ProcessRef] | None:
     """Return a living process if it carries the mark of this job, else None.
 
-    With ``node``, one that names another node is not meant; one that names none is. Raises PermissionError where this user may not look.
+    With ``node``, a mark that names another node does not count; a mark that names none does. Raises PermissionError where this user may not look.
     """
     try:
         environ = b"\0" + _read(f"{root}/{pid}/environ", _ENVIRON_BYTES_MAX)
@@ -378,7 +378,7 @@ def fence_leftovers(
     own. Guardians are killed too: an old one may still hold a command that it has not read.
     Never killed are this process, ``exclude`` and what stands above this process; an old
     process of the job above it is a survivor, with a note. Nor are processes whose launcher
-    ``is_foreign`` (by its mark): another one that lives. ``deadline_s`` is monotonic.
+    ``is_foreign`` (by its mark): another launching that lives. ``deadline_s`` is monotonic.
     ``listed``: what an older guardian listed as below it (`processes.listing.read_list`).
     """
     killed: dict[tuple[int, int], ProcessRef] = {}

@@ -64,7 +64,7 @@ _ERROR_FILE_BYTES_MAX: Final = 65536
 
 
 def numbers_after(told: RankNumbers | None, sent: int) -> tuple[StepNumbers, ...]:
-    """Return the numbers of the records after the one that was sent last."""
+    """Return the numbers of the records after the last one sent."""
     if told is None:
         return ()
     return tuple(
@@ -130,9 +130,11 @@ class LaunchedRank:
     start: RankStart = AFRESH
     is_contained: bool = False  # it runs behind the process that we started
     is_program: bool = False  # that process is not Python, and may run several Pythons
-    is_past_training: bool = False  # the one that made steps has ended, and what started it runs on
-    step_work: StatedWork | None = None  # stated for the whole job, where the script tells none
-    training: ProcessRef | None = None  # its own process, once it has told which it is
+    is_past_training: bool = (
+        False  # the process that made steps has ended, and what started it runs on
+    )
+    step_work: StatedWork | None = None  # stated for the whole job, where the script reports none
+    training: ProcessRef | None = None  # its own process, once it has reported which it is
     _lease: RankLease | None = None  # None: none is kept, or the file is gone
     _looked_at_s: float = -math.inf
 
@@ -227,7 +229,7 @@ class LaunchedRank:
 
     @property
     def shown_pid(self) -> int:
-        """Return the training process, as this host knows it; until it is known, the one that we started."""
+        """Return the training process, as this host knows it; until it is known, the process that we started."""
         return self.training.pid if self.training is not None else self.pid
 
     def find_training(self, now_s: float) -> None:
@@ -261,7 +263,7 @@ class LaunchedRank:
     def continue_stopped(self, now_s: float) -> list[int]:
         """Send SIGCONT to each process of the rank that a signal has stopped, and return the pids.
 
-        Never to one that a debugger holds (t). Helpers count, too: a stop of the whole group has stopped them with the rank.
+        Never to a process that a debugger holds (t). Helpers count, too: a stop of the whole group has stopped them with the rank.
         """
         if not self.pid or self.exit is not None:
             return []
@@ -286,7 +288,7 @@ class LaunchedRank:
     def _has_training_ended(self) -> bool:
         """Return whether a process that made steps is gone, and the program that had started it may run on to something else.
 
-        A container ends with the Python that is its command: one that doesn't is no program that runs on.
+        A container ends with the Python that is its command: a process that doesn't is no program that runs on.
         """
         told = self.progress
         if told is None or not (told.step_count or told.sections_entered) or self.exit is not None:
@@ -349,7 +351,7 @@ class LaunchedRank:
             self.progress_error = str(error)
 
     def _process_state(self) -> str:
-        """Return the state letter of the training process: the one that attached, else the one we started."""
+        """Return the state letter of the training process: the process that attached, else the one we started."""
         if self.exit is not None or not self.pid:
             return ""
         if self.is_exiting:
@@ -384,7 +386,7 @@ class LaunchedRank:
     def own_pids(self) -> frozenset[int]:
         """Return the processes whose uncaught exception is the rank's error, as they know themselves.
 
-        The one that we started, and the one that trains: a tool that a script runs may fail and be no error.
+        The process that we started, and the one that trains: a tool that a script runs may fail and be no error.
         """
         told = self.progress
         return frozenset({self.pid, told.pid if told is not None else 0} - {0})

@@ -155,7 +155,7 @@ def is_package_file(origin: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RankImports:
-    """What one rank tells."""
+    """What one rank reports."""
 
     modules: list[tuple[str, str]]  # name, where it was found
     environments: dict[str, Variables]  # module: what had changed when it was searched for
@@ -165,7 +165,7 @@ class RankImports:
 
     @classmethod
     def parse(cls, told: Any) -> "RankImports":
-        """Raise ValueError for what no rank tells."""
+        """Raise ValueError for a value that no rank reports."""
         try:
             modules = [(str(name), str(origin)) for name, origin in told["modules"]]
             changes = told["changes"]
@@ -329,7 +329,7 @@ class KeptImports:
     def write(self, tried: TriedImports) -> None:
         """Keep this list, if the disk takes it; returns at once.
 
-        Not with a variable that the script sets and whose name tells of a secret, nor with any of a module, which
+        Not with a variable that the script sets and whose name suggests a secret, nor with any of a module, which
         other files than its own may set.
         """
         bound, script = _bound(tried.told), self._stamp_script()

@@ -81,7 +81,7 @@ class LogFile:
     """
 
     def __init__(self, path: Path, rank: int | None = None) -> None:
-        """``rank``: whose output it is, where its folder doesn't say so already; a file beside it does."""
+        """``rank``: whose output it is, where its folder doesn't show that already; a file beside it does."""
         self.path = path
         self._rank = rank
         self._descriptor: int | None = None
@@ -543,5 +543,5 @@ class Output:
 
     def _wake(self) -> None:
         with self._lock, contextlib.suppress(BlockingIOError):
-            if self._wake_write >= 0:  # callers may ask for the last lines after the end
+            if self._wake_write >= 0:  # callers may want the last lines after the end
                 os.write(self._wake_write, b"x")

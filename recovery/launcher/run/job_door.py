@@ -84,7 +84,7 @@ def _scene(settings: JobSettings, ledger: Ledger, lost: str | None) -> Scene:
 
 class JobDoor:
     def __init__(self, folder: Path, answer: Answerer) -> None:
-        """``folder``: the job's state folder, locked by this process. ``answer`` gets a question and who asks it."""
+        """``folder``: the job's state folder, locked by this process. ``answer`` gets a query and the user who sent it."""
         self._folder = folder
         self._answer = answer
         self._listener: socket.socket | None = None

@@ -198,7 +198,7 @@ class MeetingClient:
         return True
 
     def refuse(self, reason: RankmendError) -> None:
-        """Have whoever waits for a host give up, unless there has been one."""
+        """Have callers that wait for a host give up, unless there has been one."""
         self._refusal = reason
 
     def check(self) -> None:

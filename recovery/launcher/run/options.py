@@ -71,8 +71,10 @@ class RunOptions:
     nnodes: str = "1"
     spares: int = 0  # of these nodes
     slurm: bool = True  # take from a Slurm step what is not given
-    slurm_requeue_s: float | None = None  # seconds without a usable node; None: only told
-    slurm_run: str = ""  # names this start of a step, where Slurm says where its nodes meet
+    slurm_requeue_s: float | None = None  # seconds without a usable node; None: only reported
+    slurm_run: str = (
+        ""  # names this start of a step, where Slurm's nodes choose their meeting place
+    )
     standalone: bool = False
     node_rank: int | None = None
     rdzv_backend: str | None = None
@@ -353,7 +355,7 @@ def _split_endpoint(text: str) -> tuple[str, int]:
 
 
 def command_line(options: RunOptions) -> tuple[str, ...]:
-    """Return what tells the runs of a sweep apart: working folder, script and arguments."""
+    """Return what distinguishes the runs of a sweep: working folder, script and arguments."""
     return (str(Path.cwd()), options.target, *options.arguments)
 
 
@@ -376,7 +378,7 @@ def grace_s(options: RunOptions, environment: Mapping[str, str]) -> float:
 
 
 def stop_signals(options: RunOptions) -> tuple[signal.Signals, ...]:
-    """Return the signals that ask for a planned stop."""
+    """Return the signals that request a planned stop."""
     names = [name.strip() for name in options.signals_to_handle.split(",")]
     for name in names:
         if name not in STOP_SIGNALS:
@@ -401,7 +403,7 @@ def count_ranks(
 ) -> int:
     """Return the number of ranks for --nproc-per-node: a number, gpu, xpu, cpu, auto ...
 
-    ``count_devices`` asks the ranks' PyTorch for devices of a kind; that takes seconds, so it is called
+    ``count_devices`` queries the ranks' PyTorch for devices of a kind; that takes seconds, so it is called
     only if the NVIDIA driver's own list doesn't answer.
     """
     if text.isascii() and text.isdigit() and int(text) > 0:

@@ -95,7 +95,7 @@ def read_storage(
 ) -> StorageFacts:
     try:
         state = state_dir or default_state_folder(environment, refuse_network_file_system)
-    except RankmendError:  # another user's folder is in its place: `run` says so, too
+    except RankmendError:  # another user's folder is in its place: `run` reports that, too
         state = Path("/var/tmp")  # noqa: S108 - only looked at
     return StorageFacts(
         state=look_at_state(state),

@@ -165,7 +165,7 @@ def make_bundle(
 ) -> Bundle:
     """Write the bundle of the incident whose story ``entries`` are, and return what is in it.
 
-    ``folder`` is the job's state folder; ``on_file`` hears how many of how many files are done.
+    ``folder`` is the job's state folder; ``on_file`` receives how many of how many files are done.
     """
     incident_id = next(
         e.record.incident_id for e in entries if isinstance(e.record, IncidentOpened)
@@ -254,7 +254,7 @@ def _sources(
 
 
 def _log_verdict(folder: Path, attempt: Path) -> object:
-    """Return what the ranks' output says, as `rankmend diagnose log --json` prints it."""
+    """Return the diagnosis of the ranks' output, as `rankmend diagnose log --json` prints it."""
     number = attempt.name.removeprefix("attempt-")
     verdict = judge_saved(attempt, folder, int(number) if number.isdecimal() else 0)
     return {"decision": "unknown"} if verdict is None else log_page(verdict, ())

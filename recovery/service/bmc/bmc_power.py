@@ -113,7 +113,7 @@ class BmcPower:
     def switch_off(self, node: str, is_lost: Callable[[], bool]) -> None:
         """Ask the node's BMC once, in the background, to switch its power off without a shutdown.
 
-        ``is_lost``: asked right before, in another thread; the request is withdrawn if it is false or fails.
+        ``is_lost``: called right before, in another thread; the request is withdrawn if it is false or fails.
         """
         bmc = self._directory.find(node)
         with self._lock:
@@ -186,7 +186,7 @@ class BmcPower:
                 replace(
                     known,
                     is_busy=False,
-                    # What was read during another silence says nothing of this one.
+                    # A reading during another silence proves nothing of this one.
                     is_off=is_off and known.silence == silence,
                     is_on=is_on and known.silence == silence,
                     again_at_s=self._clock.now_s() + AGAIN_S,
@@ -217,7 +217,7 @@ class ServicePowerSwitch:
         is_heard: Callable[[str], bool],
         ask_heard: Callable[[str], bool],
     ) -> None:
-        """``is_heard`` tells whether any job hears the node; ``ask_heard`` asks the same from another thread."""
+        """``is_heard`` returns whether the node reports to any job; ``ask_heard`` does the same from another thread."""
         self._power = power
         self._desk = desk
         self._is_heard = is_heard

@@ -56,7 +56,7 @@ class PowerOffStage(Enum):
     DONE = "done"  # the BMC took it; whether the power is off is read afterwards
     REFUSED = "refused"  # the BMC's answer
     FAILED = "failed"  # no answer that can be used: nobody knows whether it was taken
-    WITHDRAWN = "withdrawn"  # not sent: the node was heard again, or nobody could say
+    WITHDRAWN = "withdrawn"  # not sent: the node reported again, or that was not known
 
 
 @dataclass(slots=True)
@@ -89,7 +89,7 @@ class BmcReadings:
     ) -> bool:
         """Count a reading that gave no state; return whether that is news.
 
-        ``credentials``: which were used, as `NodeBmc.credentials` says.
+        ``credentials``: which were used, as in `NodeBmc.credentials`.
         """
         with self._lock:
             one = self._of(node)

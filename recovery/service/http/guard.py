@@ -29,7 +29,7 @@ HEAD_S_MAX: Final = 10.0  # a head is one packet or two; lost ones are repeated 
 IDLE_S_MAX: Final = 75.0  # between requests: above a report a minute, aiohttp's and nginx' default
 HANDSHAKE_S_MAX: Final = 10.0
 # Beyond a request's own body: what asyncio reads (256 KiB at once) before the handler has its turn, and
-# what a client still sends that is being told that its body is too large.
+# what a client still sends after the answer that its body is too large.
 SLACK_BYTES: Final = 1024 * 1024
 HEADS_MAX: Final = 64  # in one read; nobody who means well sends requests ahead
 # All connections of a room are read into one buffer. Without it uvloop would make 256 KiB for each read of a TLS connection, and
@@ -94,7 +94,7 @@ class ConnectionGuard(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._room.leave(self)
-        if self._on_lost is not None:  # once, also for one that never shook hands
+        if self._on_lost is not None:  # once, also for a connection that never shook hands
             self._on_lost()
             self._on_lost = None
         if self._handler is not None and self.transport is not None:
@@ -427,7 +427,7 @@ class Entrance:
             )
             is_open = True
         except (OSError, ssl.SSLError, asyncio.TimeoutError, asyncio.CancelledError):
-            return  # no TLS, another authority, or gone again: the peer's own log says so
+            return  # no TLS, another authority, or gone again: the peer's own log has it
         except Exception:
             log.exception("connection not opened", extra={"peer": address})
         finally:

@@ -54,9 +54,7 @@ _SHARE: Final = 1 / 20  # of a core
 _READING_SHARE: Final = 1 / 2  # while the journals of the start are read
 _READ_S_MAX: Final = 0.5  # of one turn
 _STOP_S: Final = 5.0
-_NEW_S: Final = (
-    60.0  # a watched job of which the controller heard so lately for the first time is new
-)
+_NEW_S: Final = 60.0  # a watched job whose first report arrived so lately is new
 
 
 class PastSizes:
@@ -127,7 +125,7 @@ class JobStanding:
     rates: JobRates
     anatomy: StepAnatomy | None = None
     is_watched: bool = False
-    linearity_ratio: float | None = None  # None: its ranks tell no work now
+    linearity_ratio: float | None = None  # None: its ranks report no work now
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +166,7 @@ class _Followed:
     anatomy: StepAnatomy | None = None
     sizes: Sizes = field(default_factory=dict)
     size: tuple[Setting, int] | None = (
-        None  # on which it runs now; None: its ranks tell no work now
+        None  # on which it runs now; None: its ranks report no work now
     )
     is_known: bool = False
     is_dirty: bool = True
@@ -290,7 +288,7 @@ class TimeAccounts:
         self.sums, self.watched_sums = self._sums.held(), self._watched_sums.held()
 
     def _linearity(self) -> dict[str, float | None]:
-        """Return the linearity of the jobs that tell work now, against all sizes of their names that are known."""
+        """Return the linearity of the jobs that report work now, against all sizes of their names that are known."""
         jobs = {**self._jobs, **self._watched_jobs}
         names = {job.name for job in jobs.values() if job.size is not None}
         self._past.read_one(names, jobs)

@@ -33,7 +33,7 @@ At 200 MB/s each (`--checkpoint-check-rate`), 16 read 2.8 TB in 15 minutes besid
 reads as fast as it can. Each reader also lists the folder every few seconds: 2,000 of them would be a load that a
 metadata server notices.
 """
-# Defects of the checkpoint itself, whoever sees them first.
+# Defects of the checkpoint itself, whichever node sees them first.
 _DEFECTS: Final = (Hindrance.DAMAGED, Hindrance.WRITING, Hindrance.MISSING, Hindrance.ALIAS)
 
 _Told = Mapping[str, Sequence[CheckpointVerdict]]
@@ -296,7 +296,7 @@ def _join_folder(readers: Sequence[CheckpointReader], told: _Told) -> tuple[Chec
 
 
 def needs_another_look(verdicts: Sequence[CheckpointVerdict]) -> bool:
-    """Return whether one that is newer than all valid ones might be valid, too."""
+    """Return whether a checkpoint that is newer than all valid ones might be valid, too."""
     for verdict in verdicts:
         if verdict.is_valid:
             return False

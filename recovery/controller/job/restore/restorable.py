@@ -164,7 +164,7 @@ class MissingSaves:
 def _cause(ledger: Ledger, seen: Sequence[CheckpointVerdict]) -> Unsaved:
     if not seen:
         return Unsaved.NOTHING_FOUND
-    # Launchers tell the newest ones alone: what a failure would restore may be behind them.
+    # Launchers report the newest ones alone: what a failure would restore may be behind them.
     is_restorable = ledger.restorable is not None or any(one.is_valid for one in seen)
     return Unsaved.NONE_NEWER if is_restorable else Unsaved.NONE_VALID
 

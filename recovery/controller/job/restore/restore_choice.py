@@ -121,7 +121,7 @@ def refuse_same_start(ledger: Ledger, policy: Policy, choice: Choice) -> str | N
     elif last.is_fallback and not last.is_loading and len(starts) > 1:
         refusal = f"the same error before the first step from {len(starts)} checkpoints: {_PROGRAM}"
     elif choice.fallen_back_from and (of_choice == 0 or last.identity != choice.identity):
-        pass  # an older one that this error does not come from
+        pass  # an older checkpoint, which this error does not come from
     elif last.is_loading and len(starts) > 1 and of_choice >= tries:
         refusal = _say_not_loaded(failures)
     elif run.count >= tries or of_choice >= tries:
@@ -183,7 +183,7 @@ def prefer_checked(
 ) -> Sequence[CheckpointVerdict]:
     """Return the candidates; newer unchecked ones are passed over where the newest checked one is nearly as new.
 
-    Times of the storage's clock tell how much training lies between two saves.
+    Times of the storage's clock show how much training lies between two saves.
     """
     newest = next((one for one in candidates if one.is_valid), None)
     if newest is None or newest.is_checked:
@@ -446,7 +446,7 @@ def _lost_state(
 ) -> CheckpointVerdict | None:
     """Return a training state that can't be restored, where what is chosen in its place has no optimizer's state.
 
-    Momentum that is lost without a word spoils a run slowly. A training state: the content says so, or the journal
+    Momentum that is lost silently spoils a run slowly. A training state: the content shows it, or the journal
     does of one with such a name. A person who names what to restore (`--checkpoint-name`) leaves it out.
     """
     if held_by(chosen.candidate) not in _WITHOUT_OPTIMIZER:
@@ -510,7 +510,7 @@ def without_folder(ledger: Ledger) -> Choice:
 def is_progress(ledger: Ledger, choice: Choice) -> bool:
     """Return whether the snapshot or checkpoint is newer than any that an attempt of this run began from.
 
-    By the step, where names of one pattern (or none at all) tell it, else also by time:
+    By the step, where names of one pattern (or none at all) have it, else also by time:
     `last.ckpt` written after `epoch_3.ckpt` was restored is progress, whatever their numbers.
     """
     if choice.snapshot is not None:

@@ -93,7 +93,7 @@ NOBODY: Final = StandIns()
 
 
 def stand_ins(ledger: Ledger, reports: Mapping[str, Report], failed: Collection[Fault]) -> StandIns:
-    """Return what the nodes that are heard could give to ranks of equal state after the newest attempt's end."""
+    """Return what the reachable nodes could give to ranks of equal state after the newest attempt's end."""
     known = ledger.replicas
     if known is None or known.attempt != ledger.attempt:
         return NOBODY
@@ -176,7 +176,7 @@ def with_snapshot(
     elsewhere: Elsewhere | None = None,
     stand_ins: StandIns = NOBODY,
 ) -> Choice:
-    """Return the choice with the snapshot to restore, if one is to be preferred to what was chosen.
+    """Return the choice with the snapshot to restore, if a snapshot is better than what was chosen.
 
     Its `fetched` then names what is still on other nodes. ``held``: what each node has in memory, read after the last
     attempt had gone from it. ``differ``: how replicas differ in these parts of a step, in words, or None.
@@ -349,7 +349,7 @@ class Fetching:
     finds out the same by itself.
     """
 
-    attempt: int = 0  # the one that has ended
+    attempt: int = 0  # the attempt that has ended
     orders: Mapping[str, tuple[FetchOrder, ...]] = field(default_factory=dict)
     text: str = ""  # what is waited for
     asked: Mapping[tuple[SnapshotPoint, int], FetchedPart] = field(default_factory=dict)  # by rank
@@ -366,7 +366,7 @@ class Fetching:
     ) -> dict[int, list[_Source]]:
         """Return what nodes have of ranks that are to run elsewhere, but for what has ``failed``.
 
-        ``reports``: of all nodes that are heard.
+        ``reports``: of all reachable nodes.
         """
         homes = {rank: place.node for place in placement for rank in place.ranks}
         found: dict[int, list[_Source]] = {}
@@ -392,7 +392,7 @@ class Fetching:
         stand_ins: StandIns,
         reports: Mapping[str, Report],
     ) -> "Fetching":
-        """Return the state in which what the choice lacks is asked for."""
+        """Return the state in which the missing parts of the choice are requested."""
         point = choice.snapshot
         if point is None or not choice.fetched:
             return replace(self, orders={}, text="")
@@ -430,7 +430,7 @@ class Fetching:
 
 
 def failed_fetches(reports: Mapping[str, Report], attempt: int, waited_s: float) -> set[Fault]:
-    """Return what nodes said that they could not give or get after an attempt.
+    """Return the parts that nodes reported they could not give or get after an attempt.
 
     ``waited_s``: a fault that may pass counts from `PASSING_S_MAX` on.
     """

@@ -22,13 +22,13 @@ from recovery.journal.attempt_records import (
 from recovery.messages.candidates import Candidate, CheckpointVerdict, Hindrance
 from recovery.messages.exchange import RankReport, RankWork, Report, StepTiming
 
-# A step of a rank: when it was told, and the totals until then
+# A step of a rank: when it was reported, and the totals until then
 _Mark = tuple[float, StepTiming, ToldHidden | None]
 
 _TOOK_S_MIN: Final = 1.0  # reports come twice a second: in less, their dates are most of the result
 
 _STALL_S_MIN: Final = 0.001  # a script that enters the section each step to see if a save is due
-_STALL_S_MAX: Final = 86400.0  # nothing saves for a day: what a broken clock tells
+_STALL_S_MAX: Final = 86400.0  # nothing saves for a day: what a broken clock shows
 _STALL_RATIO_MIN: Final = 0.1  # of the longest: less is no save, but a look at whether one is due
 _STALLS_KEPT: Final = 64  # saves between two notes; usual is one
 _STEPS_KEPT: Final = 1024  # of one rank: a checkpoint is noted 10 s or more after its step
@@ -53,11 +53,11 @@ class StepMeter:
     def begin(self, attempt: int) -> None:
         """Forget all: another attempt begins."""
         self._attempt = attempt
-        self._base: dict[int, _Mark] = {}  # by rank: at the newest `take`, or as first heard
+        self._base: dict[int, _Mark] = {}  # by rank: at the newest `take`, or as first reported
         self._newest: dict[int, _Mark] = {}
 
     def note_report(self, report: Report, now_s: float) -> None:
-        """Take in the steps that a report tells of."""
+        """Add the steps in a report."""
         if report.attempt != self._attempt:
             return
         base, newest = self._base, self._newest
@@ -121,13 +121,13 @@ class WorkMeter:
     def begin(self, attempt: int) -> None:
         """Forget all: another attempt begins."""
         self._attempt = attempt
-        self._base: dict[int, RankWork] = {}  # by rank: at the newest `take`, or as first heard
+        self._base: dict[int, RankWork] = {}  # by rank: at the newest `take`, or as first reported
         self._newest: dict[int, RankWork] = {}
         self._since_s: float | None = None
         self._changed_s = 0.0
 
     def note_report(self, report: Report, now_s: float) -> None:
-        """Take in the work that a report tells of."""
+        """Add the work in a report."""
         if report.attempt != self._attempt:
             return
         for rank in report.ranks:
@@ -221,7 +221,7 @@ class SaveMeter:
         self._saved_unix_s: float | None = None  # the newest that was taken
 
     def note_report(self, report: Report, now_s: float) -> None:
-        """Take in the steps that a report tells of."""
+        """Add the steps in a report."""
         if report.attempt != self._attempt:
             return
         for rank in report.ranks:
