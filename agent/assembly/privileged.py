@@ -51,7 +51,7 @@ def check(helper_socket: str | None, redfish: RedfishSettings) -> None:
 def make_ask(helper_socket: str | None, clock: Clock, is_live: bool) -> Ask:
     """Return the way to the root helper. Beside a recorded tree this machine is not asked."""
     if not is_live:
-        return _ask_nobody
+        return _refuse_recorded
     client = HelperClient(Path(helper_socket) if helper_socket else SOCKET_PATH, clock)
     return SeldomAsked(client.ask, clock).ask
 
@@ -90,5 +90,5 @@ def make_collectors(redfish: RedfishSettings, ask: Ask, clock: Clock) -> tuple[C
     )
 
 
-def _ask_nobody(query: HelperQuery) -> HelperAnswer:
+def _refuse_recorded(query: HelperQuery) -> HelperAnswer:
     raise NoSourceError(f"{query.value}: the root helper is not used with a recorded tree")

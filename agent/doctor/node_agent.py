@@ -102,7 +102,7 @@ def read_agent_facts(
     chosen = config or AgentSetup()
     sockets = _sockets(places, chosen)
     found = next((one for one in sockets if one.exists()), sockets[0])
-    page, page_error = _ask_page(chosen)
+    page, page_error = _fetch_page(chosen)
     folder = Path(chosen.state_dir) if chosen.state_dir else places.at(SERVICE_STATE_DIR)
     is_service = state is not ConfigState.ABSENT or folder.exists()
     return AgentFacts(
@@ -151,7 +151,7 @@ def _own_address(config: AgentSetup) -> tuple[str, int]:
     return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host), port  # noqa: S104 - to ask
 
 
-def _ask_page(config: AgentSetup) -> tuple[str, str]:
+def _fetch_page(config: AgentSetup) -> tuple[str, str]:
     """Return the page's address, and why it is not served; empty: it is."""
     try:
         host, port = _own_address(config)

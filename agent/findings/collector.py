@@ -292,7 +292,7 @@ class FindingsCollector:
             changes += [
                 ("changed", new[key])
                 for key in new
-                if key in old and _told_apart(new[key]) != _told_apart(old[key])
+                if key in old and _state_of(new[key]) != _state_of(old[key])
             ]
         for change, finding in changes:
             if change == "raised":
@@ -417,5 +417,5 @@ def is_silenced(finding_id: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(finding_id, pattern) or check == pattern for pattern in patterns)
 
 
-def _told_apart(finding: NodeFinding) -> tuple[object, ...]:
+def _state_of(finding: NodeFinding) -> tuple[object, ...]:
     return finding.severity, finding.action, finding.is_flapping, finding.is_latched

@@ -25,7 +25,7 @@ from rankmend.errors import ConfigError, RankmendError, SourceError
 from rankmend.printable import printable
 
 GIVE_S: Final = 1.0
-_ASK_S_MAX: Final = 1.0  # the agent of this machine answers from memory
+_ANSWER_S_MAX: Final = 1.0  # the agent of this machine answers from memory
 _PAGE_BYTES_MAX: Final = 4_000_000
 _FILES_SEEN_MAX: Final = 2_000
 
@@ -130,7 +130,7 @@ def _verdict(name: str, end: ChildEnd) -> CheckVerdict | None:
 def _jobs_here(url: str) -> Mapping[str, Any]:
     """Return the names of jobs with ranks on this node; none where no agent answers."""
     try:
-        page = json.loads(read_agent(url, bytes_max=_PAGE_BYTES_MAX, timeout_s=_ASK_S_MAX))
+        page = json.loads(read_agent(url, bytes_max=_PAGE_BYTES_MAX, timeout_s=_ANSWER_S_MAX))
         names = {printable(str(rank["job_name"])) for rank in page["ranks"]}
     except (SourceError, ValueError, KeyError, TypeError):
         return {}

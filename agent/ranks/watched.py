@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 Text = Annotated[str, Meta(max_length=200)]
 
 
-class _Told(msgspec.Struct):
+class _WrittenJob(msgspec.Struct):
     """What a job's rank has written down of it."""
 
     key: Annotated[str, Meta(max_length=2000)]
@@ -311,7 +311,7 @@ def _rank_files(folder: str) -> Iterator["os.DirEntry[str]"]:
 
 def _read_job(folder: Path, uid: int) -> WatchedJob | None:
     try:
-        told = msgspec.json.decode(_read_owned(folder / JOB_FILE, uid), type=_Told)
+        told = msgspec.json.decode(_read_owned(folder / JOB_FILE, uid), type=_WrittenJob)
         job_id = job_id_of(uid, told.key)
         if str(job_id) != folder.name:
             raise SourceError(f"{folder} is not the folder of job {job_id}")

@@ -116,13 +116,13 @@ class SeldomAsked:
 
 def _reuse_s(answer: HelperAnswer) -> float:
     outcomes = {result.outcome for result in answer.results}
-    if outcomes <= {ProgramOutcome.ABSENT} or _says_nothing(answer):
+    if outcomes <= {ProgramOutcome.ABSENT} or _finds_no_transceiver(answer):
         return NOTHING_S - _EARLY_S
     is_steady = answer.query is HelperQuery.PCIE_ACS and outcomes == {ProgramOutcome.ANSWERED}
     return UNCHANGED_S - _EARLY_S if is_steady else 0.0
 
 
-def _says_nothing(answer: HelperAnswer) -> bool:
+def _finds_no_transceiver(answer: HelperAnswer) -> bool:
     """Return whether the helper's own program has looked and found no transceiver."""
     return answer.query is HelperQuery.TRANSCEIVERS and all(
         result.outcome is ProgramOutcome.ANSWERED

@@ -14,19 +14,19 @@ import time
 
 def main() -> None:
     for index, mount in enumerate(sys.argv[1:]):
-        _say(f"B {index}")
+        _write_line(f"B {index}")
         began_s = time.monotonic()
         try:
             fs = os.statvfs(mount)
         except OSError as error:
-            _say(f"E {index} {error.errno or 0}")
+            _write_line(f"E {index} {error.errno or 0}")
             continue
         took_us = int((time.monotonic() - began_s) * 1e6)
         figures = (fs.f_frsize, fs.f_blocks, fs.f_bavail, fs.f_files, fs.f_favail, took_us)
-        _say(" ".join(["R", str(index), *map(str, figures)]))
+        _write_line(" ".join(["R", str(index), *map(str, figures)]))
 
 
-def _say(line: str) -> None:
+def _write_line(line: str) -> None:
     os.write(1, f"{line}\n".encode())
 
 

@@ -37,9 +37,9 @@ def ask_ras(
     until_s = time.monotonic() + answer_s_max
     try:
         try:
-            return _ask(port, until_s, bytes_max, is_json=True)
+            return _query_status(port, until_s, bytes_max, is_json=True)
         except _NoJsonError:
-            return _ask(port, until_s, bytes_max, is_json=False)
+            return _query_status(port, until_s, bytes_max, is_json=False)
     except OSError as error:
         raise SourceError(f"NCCL's RAS at port {port} does not answer: {error}") from error
 
@@ -60,12 +60,12 @@ def _listeners(port: int) -> set[int]:
     return found
 
 
-def _ask(port: int, until_s: float, bytes_max: int, *, is_json: bool) -> bytes:
+def _query_status(port: int, until_s: float, bytes_max: int, *, is_json: bool) -> bytes:
     with socket.create_connection(("localhost", port), CONNECT_S_MAX) as line:
-        if not _say(line, "CLIENT PROTOCOL 2", until_s).startswith(b"SERVER PROTOCOL "):
+        if not _exchange_line(line, "CLIENT PROTOCOL 2", until_s).startswith(b"SERVER PROTOCOL "):
             raise SourceError(f"what listens at port {port} is no NCCL RAS")
-        _say(line, f"TIMEOUT {_TIMEOUT_S}", until_s)
-        if is_json and _say(line, "SET FORMAT json", until_s).strip() != b"OK":
+        _exchange_line(line, f"TIMEOUT {_TIMEOUT_S}", until_s)
+        if is_json and _exchange_line(line, "SET FORMAT json", until_s).strip() != b"OK":
             raise _NoJsonError
         line.sendall(b"VERBOSE STATUS\n")
         answer = bytearray()
@@ -76,7 +76,7 @@ def _ask(port: int, until_s: float, bytes_max: int, *, is_json: bool) -> bytes:
         return bytes(answer)
 
 
-def _say(line: socket.socket, text: str, until_s: float) -> bytes:
+def _exchange_line(line: socket.socket, text: str, until_s: float) -> bytes:
     """Send a line, and return the one that is answered."""
     line.sendall(text.encode() + b"\n")
     answer = b""
