@@ -25,7 +25,7 @@ from rankmend.errors import ConfigError
 CATALOGUE_ROWS_MAX: Final = 10_000
 CELL_CHARS_MAX: Final = 400
 _HEADER_LINES_MAX: Final = 20  # before the header: a title, an empty line
-_NOT_SAID: Final = "no action"
+_NO_ACTION: Final = "no action"
 _TABLES: Final = {"XID": EventTable.XID, "SXID": EventTable.SXID, "": EventTable.XID}
 # NVIDIA's buckets of resolution, and the actions that carry them out. Others are workflows, which rules decide.
 _ACTIONS: Final = {
@@ -71,7 +71,7 @@ class CatalogueRow:
     def says(self) -> str:
         """Return its two actions as the tables' column `says` has them."""
         parts = [cell for cell in (self.immediate, self.investigatory) if cell]
-        return " / ".join(parts) or _NOT_SAID
+        return " / ".join(parts) or _NO_ACTION
 
 
 class TableChange(Enum):

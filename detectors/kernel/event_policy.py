@@ -25,7 +25,7 @@ SOURCE_COLUMNS: Final = (
 )  # of shipped tables; a site may leave them out
 ROWS_MAX: Final = 5_000
 ANY: Final = "*"  # the row for every code without its own
-_ASKS_DRIVER: Final = "XID_154_EVAL"  # NVIDIA's name for that resolution, in a row's source
+_DRIVER_VERDICT: Final = "XID_154_EVAL"  # NVIDIA's name for that resolution, in a row's source
 
 _Member = TypeVar("_Member", bound=Enum)
 
@@ -153,7 +153,7 @@ def _parse_row(
         blames_hardware=_HARDWARE[row["hardware"]],
         source=row["source"],
         meaning=row["meaning"],
-        asks_driver=_ASKS_DRIVER in row["source"],
+        asks_driver=_DRIVER_VERDICT in row["source"],
         **{column: row.get(column, "") for column in SOURCE_COLUMNS},
     )
     return [((table, code), policy) for code in codes]

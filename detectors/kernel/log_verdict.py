@@ -190,7 +190,7 @@ def _by_driver(case: LogCase, beside: Sequence[LogCase], policy: PolicyTable) ->
         return _with(case, row.severity, row.action, f"the driver's verdict: {words}")
     for other in beside:
         verdict = _verdict_of(other, policy) if other.code == 154 else None
-        if verdict is None or not _asks_driver(case):
+        if verdict is None or not _driver_decides(case):
             continue
         (row, words), action = verdict, verdict[0].action
         if action is not Action.NONE:
@@ -238,7 +238,7 @@ def _by_others(case: LogCase, beside: Sequence[LogCase], cases: Sequence[LogCase
     return case
 
 
-def _asks_driver(case: LogCase) -> bool:
+def _driver_decides(case: LogCase) -> bool:
     """Return whether the driver's verdict decides: the action ends the GPU's use, or NVIDIA says so."""
     return case.finding.action.ends_use or case.asks_driver
 
