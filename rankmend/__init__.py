@@ -300,7 +300,7 @@ def _first_step(number, loss=None, grad_norm=None):
     if _explicit:  # reached through `from rankmend import step`, bound before attaching
         _writer.step(number, loss=loss, grad_norm=grad_norm)
     elif _attach(0) or _attach_at_step(0):
-        _tell_explicit()
+        _mark_explicit()
         _writer.step(number, loss=loss, grad_norm=grad_norm)
 
 
@@ -321,7 +321,7 @@ def _first_background(name):
     return _writer.background(name) if _attach(0) else _no_section(name)
 
 
-def _tell_explicit():
+def _mark_explicit():
     """Note that the script calls step() itself: the optimizer hook stops counting."""
     global step, _explicit
     try:

@@ -144,7 +144,7 @@ def decode(data: bytes, now_s: float = 0.0) -> "Offer | Told | ShownCheckpoint":
             f"message of version {_shortened(version)}; this rankmend reads version {VERSION}"
         )
     if "findings" in message:
-        return _told(message, now_s)
+        return _parse_findings(message, now_s)
     if "checkpoint" in message:
         fields = _object(message, ("version", "job_id", "checkpoint"), "message")
         figures = decode_figures(fields["checkpoint"], now_s)
@@ -164,7 +164,7 @@ def decode(data: bytes, now_s: float = 0.0) -> "Offer | Told | ShownCheckpoint":
     )
 
 
-def _told(message: dict[str, Any], now_s: float) -> Told:
+def _parse_findings(message: dict[str, Any], now_s: float) -> Told:
     fields = _object(message, ("version", "job_id", "findings"), "message")
     findings = fields["findings"]
     if not isinstance(findings, list) or len(findings) > FINDINGS_MAX:

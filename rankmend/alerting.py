@@ -140,7 +140,7 @@ def _make_send(
         request = Request(  # noqa: S310 - the scheme was checked by `target_url`
             url, data=body, headers=headers, method="POST"
         )
-        return _ask(opener, request, 65_536)
+        return _send(opener, request, 65_536)
 
     return send
 
@@ -158,7 +158,7 @@ def make_get(
         opener, authorization = access.look()
         headers = {"Accept": "application/json", **authorization}
         request = Request(url, headers=headers)  # noqa: S310 - checked by `target_url`
-        body, _at_unix_s = _ask(opener, request, bytes_max + 1)
+        body, _at_unix_s = _send(opener, request, bytes_max + 1)
         if len(body) > bytes_max:
             raise AlertError(f"{url}: the answer has more than {bytes_max} bytes")
         return body
@@ -182,7 +182,7 @@ def _access(
     return Renewed([file for file in files if file is not None], make)
 
 
-def _ask(opener: OpenerDirector, request: Request, bytes_max: int) -> tuple[bytes, float | None]:
+def _send(opener: OpenerDirector, request: Request, bytes_max: int) -> tuple[bytes, float | None]:
     try:
         with opener.open(request, timeout=TIMEOUT_S) as answer:
             body: bytes = answer.read(bytes_max)

@@ -21,7 +21,7 @@ MERGE_PATCH: Final = "application/strategic-merge-patch+json"  # lists of condit
 APPLY: Final = "application/apply-patch+yaml"  # JSON is YAML
 FIELD_MANAGER: Final = "rankmend"
 _CHUNK_BYTES: Final = 1 << 16
-_TOLD_MAX: Final = 500
+_FAULT_CHARACTERS_MAX: Final = 500
 _BUSY: Final = 429
 _PAUSE_S_MIN: Final = 0.05  # before a call that was turned away is sent again
 _SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -102,12 +102,12 @@ class KubernetesApi:
             answer, data = self._send(method, path, query, body, sends, until_s)
             if len(data) > ANSWER_BYTES_MAX:
                 raise KubernetesError(
-                    _say(what, f"an answer of over {ANSWER_BYTES_MAX} bytes is too long")
+                    _fault_text(what, f"an answer of over {ANSWER_BYTES_MAX} bytes is too long")
                 )
             told = _decode(data)
             if 200 <= answer.status < 300:
                 if told is None:
-                    raise KubernetesError(_say(what, "the answer is not a JSON object"))
+                    raise KubernetesError(_fault_text(what, "the answer is not a JSON object"))
                 return told
             error = _error(what, answer.status, told or {})
             pause_s = _pause_s(answer, error)
@@ -149,18 +149,20 @@ class KubernetesApi:
             answer = self._api.call_api(*words, _request_timeout=left_s)
             data = _read(answer.response, until_s)
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise KubernetesAwayError(_say(what, f"no answer: {error}")) from error
+            raise KubernetesAwayError(_fault_text(what, f"no answer: {error}")) from error
         except (ApiException, OpenApiException) as error:
-            raise KubernetesAwayError(_say(what, str(error))) from error
+            raise KubernetesAwayError(_fault_text(what, str(error))) from error
         if data is None:
-            raise KubernetesAwayError(_say(what, f"no whole answer in {self.timeout_s:g} s"))
+            raise KubernetesAwayError(_fault_text(what, f"no whole answer in {self.timeout_s:g} s"))
         return answer, data
 
     def _act_timeout_s(self, what: str) -> float:
         left_s = self.left_s()
         if left_s - _MARGIN_S < _ACT_S_MIN:
             raise KubernetesAwayError(
-                _say(what, f"not sent: the lease under which we act has only {left_s:.1f} s left")
+                _fault_text(
+                    what, f"not sent: the lease under which we act has only {left_s:.1f} s left"
+                )
             )
         return min(self.timeout_s, left_s - _MARGIN_S)
 
@@ -190,7 +192,9 @@ def _decode(data: bytes) -> dict[str, Any] | None:
 
 
 def _error(what: str, code: int, told: dict[str, Any]) -> KubernetesError:
-    text = _say(what, f"{code}: {told.get('message') or told.get('reason') or 'no reason given'}")
+    text = _fault_text(
+        what, f"{code}: {told.get('message') or told.get('reason') or 'no reason given'}"
+    )
     if code == 401:
         return KubernetesLoginError(text)
     if code == 403:
@@ -220,8 +224,8 @@ def _pause_s(answer: Any, error: KubernetesError) -> float | None:
     return max(_PAUSE_S_MIN, float(text[:6]))
 
 
-def _say(what: str, text: str) -> str:
-    return printable(f"{what}: {text}"[:_TOLD_MAX])
+def _fault_text(what: str, text: str) -> str:
+    return printable(f"{what}: {text}"[:_FAULT_CHARACTERS_MAX])
 
 
 def connect(

@@ -138,14 +138,14 @@ def release(for_s: float, socket_path: Path | None) -> None:
 
     They can then be reset, or change their MIG mode.
     """
-    _tell(socket_path, {"command": "release", "for_s": for_s})
+    _send_command(socket_path, {"command": "release", "for_s": for_s})
 
 
 @agent.command(epilog=examples("rankmend agent resume"))
 @_socket_option
 def resume(socket_path: Path | None) -> None:
     """Start reading the released GPUs again."""
-    _tell(socket_path, {"command": "resume"})
+    _send_command(socket_path, {"command": "resume"})
 
 
 @agent.command(epilog=examples("rankmend agent forget 0000:3b:00.0"))
@@ -162,7 +162,7 @@ def forget(devices: tuple[str, ...], is_all: bool, socket_path: Path | None) -> 
     """
     if bool(devices) == is_all:
         raise click.UsageError("name the devices to forget, or give --all")
-    _tell(socket_path, {"command": "forget", "devices": None if is_all else list(devices)})
+    _send_command(socket_path, {"command": "forget", "devices": None if is_all else list(devices)})
 
 
 @agent.command(epilog=examples("rankmend agent init agent.toml"))
@@ -262,7 +262,7 @@ def _socket_of_group() -> Path | None:
     return None if named is None else Path(named)
 
 
-def _tell(socket_path: Path | None, request: dict[str, object]) -> None:
+def _send_command(socket_path: Path | None, request: dict[str, object]) -> None:
     """Send a command to the running agent and print its answer."""
     import os
 

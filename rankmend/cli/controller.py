@@ -239,7 +239,7 @@ def revoke(token_id: str, tokens_file: Path, access: Access, *, yes: bool) -> No
     try:
         entry = find_token(tokens_file, token_id)
         if Role.LAUNCH in entry.roles:
-            warning = _say_users(entry.id, entry.subject, tokens_file, access)
+            warning = _users_text(entry.id, entry.subject, tokens_file, access)
             if warning:
                 echo(printable(warning), err=True)
                 confirm(f"Revoke token {entry.id} of {entry.subject}?", yes=yes)
@@ -249,7 +249,7 @@ def revoke(token_id: str, tokens_file: Path, access: Access, *, yes: bool) -> No
     echo(f"revoked token {entry.id} of {entry.subject}; reload the controller")
 
 
-def _say_users(token_id: str, subject: str, tokens_file: Path, access: Access) -> str:
+def _users_text(token_id: str, subject: str, tokens_file: Path, access: Access) -> str:
     """Return which running jobs a token's end would leave to themselves; empty: none."""
     from rankmend.errors import RankmendError
     from recovery.service.controller_config import load

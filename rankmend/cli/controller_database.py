@@ -69,7 +69,7 @@ def migrate(
             }
         )
         return
-    _tell(plan, str(url))
+    _print_plan(plan, str(url))
 
 
 @click.command(
@@ -139,7 +139,7 @@ def find_database(
     return read_database_url(config.journal, named)
 
 
-def _tell(plan: "MigrationPlan", url: str) -> None:
+def _print_plan(plan: "MigrationPlan", url: str) -> None:
     from recovery.journal.postgres.migration import ROLE
 
     if not plan.applied:

@@ -28,17 +28,19 @@ def run(spec: Dict[str, Any], tell: Callable[[Dict[str, Any]], None]) -> None:
             return
         descriptor = _open_nameless(folder)
     except OSError as error:
-        _tell_failure(error, part, tell, is_broken=error.errno == errno.EROFS)
+        _report_failure(error, part, tell, is_broken=error.errno == errno.EROFS)
         return
     try:
         _measure(descriptor, size, spec, part, tell)
     except OSError as error:
-        _tell_failure(error, part, tell, is_broken=error.errno not in (errno.ENOSPC, errno.EDQUOT))
+        _report_failure(
+            error, part, tell, is_broken=error.errno not in (errno.ENOSPC, errno.EDQUOT)
+        )
     finally:
         os.close(descriptor)
 
 
-def _tell_failure(
+def _report_failure(
     error: OSError, part: str, tell: Callable[[Dict[str, Any]], None], is_broken: bool
 ) -> None:
     if is_broken:

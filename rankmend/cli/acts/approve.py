@@ -188,7 +188,7 @@ def _waiting(client: JobClient, incident: str) -> "wire.PlanView":
     found = next((plan for plan in plans if incident in _names_of(plan)), None)
     if found is None:
         known = [f"{plan.incident_id} ({plan.job})".strip() for plan in plans]
-        fail(_say_ended(client, incident) + _listed("pending", known) + client.searched)
+        fail(_ended_text(client, incident) + _listed("pending", known) + client.searched)
     return found
 
 
@@ -197,7 +197,7 @@ def _names_of(plan: "wire.PlanView") -> tuple[str, ...]:
     return (plan.incident_id,) if plan.incident_id else (plan.job, plan.job_id)
 
 
-def _say_ended(client: JobClient, incident: str) -> str:
+def _ended_text(client: JobClient, incident: str) -> str:
     """Return that the incident has no pending plan, or that its job has ended."""
     from recovery.journal.job_records import OutcomeKind
 

@@ -58,7 +58,7 @@ def drain(
         views = [one for one in client.nodes() if one.node == node and one.ranks]
         if now and views:
             confirm(
-                f"{_say_ranks(views)}. Restart them elsewhere from the newest checkpoint?", yes=yes
+                f"{_ranks_text(views)}. Restart them elsewhere from the newest checkpoint?", yes=yes
             )
         told, refused = [client.drain(node, reason, is_expected=expected).text], []
         for view in views if now else ():
@@ -70,7 +70,7 @@ def drain(
             except ConflictError as error:
                 refused.append(f"job {view.job_id} stays on the node: {explain(error, access)}")
         if views and not now:
-            told.append(f"{_say_ranks(views)}: --now moves them")
+            told.append(f"{_ranks_text(views)}: --now moves them")
     tell(
         told,
         as_json=as_json,
@@ -83,7 +83,7 @@ def drain(
         raise SystemExit(1)
 
 
-def _say_ranks(views: "list[wire.NodeView]") -> str:
+def _ranks_text(views: "list[wire.NodeView]") -> str:
     from detectors.wording import counted
 
     jobs = ", ".join(f"{counted(len(one.ranks), 'rank')} of job {one.job_id}" for one in views)

@@ -76,7 +76,7 @@ def check_for_slurm(
     page, fitness, error = None, Fitness(), ""
     result = DrainResult(DrainOutcome.NOT_NEEDED)
     try:
-        page = _ask_in_child(make_page, timeout_s - SLURM_S)
+        page = _fetch_in_child(make_page, timeout_s - SLURM_S)
         fitness = judge_fitness(page, is_hang_obstacle=is_hang_obstacle)
     except ChildSilentError as silence:
         whole = "the whole check"
@@ -93,7 +93,7 @@ def check_for_slurm(
         fitness = Fitness()
     is_held = not fitness.is_fit and result.outcome is not DrainOutcome.BRAKED
     code = exit_code_for(use, is_fit=not is_held)
-    _tell(fitness, result, error)
+    _print_result(fitness, result, error)
     if as_json:
         print_json(
             {
@@ -109,7 +109,7 @@ def check_for_slurm(
     sys.exit(code)
 
 
-def _ask_in_child(make_page: Callable[[], dict[str, Any]], timeout_s: float) -> dict[str, Any]:
+def _fetch_in_child(make_page: Callable[[], dict[str, Any]], timeout_s: float) -> dict[str, Any]:
     from rankmend.child_call import call_in_child
 
     page: dict[str, Any] = call_in_child(
@@ -149,7 +149,7 @@ def _log(log: Path | None, fields: Mapping[str, Any]) -> None:
         echo(f"rankmend: {error}", err=True)
 
 
-def _tell(fitness: "Fitness", result: "DrainResult", error: str) -> None:
+def _print_result(fitness: "Fitness", result: "DrainResult", error: str) -> None:
     lines = [f"critical: {text}" for text in fitness.obstacles]
     lines += [f"warning: {text}" for text in fitness.warnings]
     if fitness.unanswered:

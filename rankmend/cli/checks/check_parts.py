@@ -21,7 +21,7 @@ _PAGE_BYTES_MAX: Final = 16_000_000
 _HISTORY_BYTES_MAX: Final = 1 << 30
 _FORMAT: Final = "rankmend-parts-1"
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
-_ASKS_FOR_REPAIR: Final = frozenset({"replace", "contact_support"})
+_NEEDS_REPAIR: Final = frozenset({"replace", "contact_support"})
 _file = click.Path(dir_okay=False, path_type=Path)
 _folder = click.Path(file_okay=False, path_type=Path)
 
@@ -130,7 +130,7 @@ def part(serial: str, history_file: Path, as_json: bool) -> None:
 
 def has_to_be_repaired(history: "PartHistory") -> bool:
     return any(
-        one.severity == "critical" or one.action in _ASKS_FOR_REPAIR
+        one.severity == "critical" or one.action in _NEEDS_REPAIR
         for one in history.open_events
         if one.node == history.place.node  # a finding that nobody ended where the part has left
     )
@@ -139,7 +139,7 @@ def has_to_be_repaired(history: "PartHistory") -> bool:
 def worst_of(history: "PartHistory") -> "PartEvent":
     return max(
         history.open_events,
-        key=lambda one: (one.action in _ASKS_FOR_REPAIR, one.severity == "critical", one.unix_s),
+        key=lambda one: (one.action in _NEEDS_REPAIR, one.severity == "critical", one.unix_s),
     )
 
 

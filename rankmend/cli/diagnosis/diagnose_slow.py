@@ -88,7 +88,7 @@ def slow(
         places = read_hosts(hosts) if hosts else {}
         columns = load(file)
         if isinstance(columns, Delays):
-            _tell_delays(columns, as_json)
+            _print_delays(columns, as_json)
             return
         columns = _place(columns, places, {name: more[name] for name in SIZES})
         found = diagnose_slow(columns, parts=parts)
@@ -238,7 +238,7 @@ def _window(table: "WorkTable", found: "SlowDiagnosis", options: dict[str, Any])
     return SlowPeriod(round(start_s, 3), round(end_s, 3), onset_s)
 
 
-def _tell_delays(delays: Delays, as_json: bool) -> None:
+def _print_delays(delays: Delays, as_json: bool) -> None:
     from detectors.diagnosis import Culprit, Diagnosis, Verdict, diagnosis_page
     from detectors.finding import Evidence
     from detectors.slow.placement import locate_delay

@@ -187,7 +187,7 @@ def test(
     if report is None:
         return
     is_written = _write(report, state_dir, metrics_file, plot, pyplot)
-    _tell(report, as_json=as_json)
+    _print_report(report, as_json=as_json)
     if report.verdict is not None and report.verdict.parts:
         sys.exit(_FOUND)
     if not is_written:
@@ -405,7 +405,7 @@ def show(file: Path, as_json: bool, plot: Path | None) -> None:
     except RankmendError as error:
         fail(str(error), _USAGE)
     is_drawn = _draw(report, plot, pyplot)
-    _tell(report, as_json=as_json)
+    _print_report(report, as_json=as_json)
     if not is_drawn:
         sys.exit(_USAGE)
 
@@ -485,7 +485,7 @@ def _read_topology(path: Path) -> bytes:
     return read_capped(path, BYTES_MAX, SourceError)
 
 
-def _tell(report: "FabricReport", *, as_json: bool) -> None:
+def _print_report(report: "FabricReport", *, as_json: bool) -> None:
     if as_json:
         import msgspec
 

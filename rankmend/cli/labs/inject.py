@@ -193,22 +193,22 @@ def _inject(
     if dry_run:
         _show_plan(place, plan, as_json=as_json)
         return
-    _ask(place, plan, yes)
+    _confirm(place, plan, yes)
     try:
-        made = carry_out(place, plan, places, lambda name: _tell(request, name))
+        made = carry_out(place, plan, places, lambda name: _print_in_force(request, name))
     except RankmendError as error:
         fail(str(error), _FAILED)
     _show(made, as_json=as_json)
 
 
-def _tell(request: "FaultRequest", injection_id: str) -> None:
+def _print_in_force(request: "FaultRequest", injection_id: str) -> None:
     echo(
         f"rankmend: in force: {request.fault.value} on {request.target}, for {request.for_s:g} s ({injection_id})",
         err=True,
     )
 
 
-def _ask(place: "FaultPlace", plan: "FaultPlan", yes: int) -> None:
+def _confirm(place: "FaultPlace", plan: "FaultPlan", yes: int) -> None:
     """Ask once, or twice where a fault may not be undone or was never tried."""
     from recovery.lab.inject.acts.kernel_log import find_readers
     from recovery.lab.inject.fault import FACTS

@@ -37,7 +37,7 @@ def print_plan(level: str, plan: "FlightRound", *, as_json: bool) -> None:
             written_bytes += sum(
                 int(load.get("bytes", 0)) for load in step.loads if load["load"] == "disk"
             )
-            loads = ", ".join(dict.fromkeys(_say_load(load) for load in step.loads))
+            loads = ", ".join(dict.fromkeys(_load_text(load) for load in step.loads))
             spent_s = sum(load["seconds"] for load in step.loads)
             table.add_row(
                 Text(step.name),
@@ -56,7 +56,7 @@ def print_plan(level: str, plan: "FlightRound", *, as_json: bool) -> None:
     console.print(Text(text), soft_wrap=True)
 
 
-def _say_load(load: dict[str, object]) -> str:
+def _load_text(load: dict[str, object]) -> str:
     if load["load"] == "disk":
         rate = load.get("rate")
         bound = f", at most {size(float(str(rate)))}/s" if rate else ""

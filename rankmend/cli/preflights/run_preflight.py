@@ -39,7 +39,7 @@ def check_first(level_name: str, baseline: Path | None, asked: "RunOptions") -> 
         state=None if asked.state_dir is None else asked.state_dir / "preflight",
         node_name=asked.node_name,
     )
-    _say(asked, f"pre-flight check at level {level_name}")
+    _print_notice(asked, f"pre-flight check at level {level_name}")
     done = check_this_node(level, None, options)
     code, result = done.exit_code, done.result
     assert result is not None, "this was no dry run"
@@ -59,10 +59,10 @@ def check_first(level_name: str, baseline: Path | None, asked: "RunOptions") -> 
     elif code == TRY_LATER:
         echo("rankmend: this node was not checked; its ranks start", err=True)
     else:
-        _say(asked, f"pre-flight check {result.outcome.value} in {result.took_s:.0f} s")
+        _print_notice(asked, f"pre-flight check {result.outcome.value} in {result.took_s:.0f} s")
     checked = with_result(asked, result)
     if asked.grow_every_s is not None and not checked.passed_preflight:
-        _say(
+        _print_notice(
             asked,
             "--grow-every takes in no node whose check did not pass: start this launcher again to repeat it",
         )
@@ -99,6 +99,6 @@ def refusals_of(result: "FlightResult") -> list[str]:
     ]
 
 
-def _say(asked: "RunOptions", text: str) -> None:
+def _print_notice(asked: "RunOptions", text: str) -> None:
     if not asked.quiet:
         echo(f"rankmend: {text}", err=True)

@@ -77,7 +77,7 @@ def logs(
         _explain_none(kept, last_words(folder))
     printer = _Printer(kept, rank, attempt, lines)
     if not printer.print_new() and not follow:
-        fail(_say_nothing_there(kept, rank, attempt))
+        fail(_nothing_there_text(kept, rank, attempt))
     if follow:
         _follow(printer, lambda: is_held(folder))
     printer.print_rest()
@@ -92,7 +92,7 @@ def _explain_none(kept: "KeptLogs", words: list[Path]) -> None:
     fail(f"{said}.{there} {_HOW}")
 
 
-def _say_nothing_there(kept: "KeptLogs", rank: int | None, attempt: int | None) -> str:
+def _nothing_there_text(kept: "KeptLogs", rank: int | None, attempt: int | None) -> str:
     logs = kept.files()
     if not logs:
         return (

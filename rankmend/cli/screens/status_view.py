@@ -131,14 +131,14 @@ def _lines(picture: Picture) -> "list[tuple[str, str]]":
         (f"watched {job.name} {job.job_id}", f"{job.name}  {job.state}  {job.reason}".rstrip())
         for job in picture.watched
     ]
-    lines += [(f"plan of {one.incident_id or one.job}", _say_plan(one)) for one in picture.plans]
+    lines += [(f"plan of {one.incident_id or one.job}", _plan_text(one)) for one in picture.plans]
     lines += [
         (f"node {one.node} of job {one.job_id}", f"{one.node}: {one.held}")
         for one in picture.nodes
         if one.held is not None
     ]
     lines += [("observe", ", ".join(picture.cluster.observe))] if picture.cluster.observe else []
-    lines += [(f"pause of {one.scope}", _say_pause(one)) for one in picture.cluster.paused]
+    lines += [(f"pause of {one.scope}", _pause_text(one)) for one in picture.cluster.paused]
     return lines
 
 
@@ -147,11 +147,11 @@ def render(picture: Picture, wanted: Wanted) -> "RenderableType":
     from rich.console import Group
     from rich.text import Text
 
-    parts: list[RenderableType] = [Text(_say_source(picture), style="dim")]
+    parts: list[RenderableType] = [Text(_source_text(picture), style="dim")]
     if picture.cluster.observe:
         text = f"observe mode ({', '.join(picture.cluster.observe)}): rankmend decides, and does nothing"
         parts.append(Text(printable(text), style="yellow"))
-    parts += [Text(_say_pause(one), style="yellow") for one in picture.cluster.paused]
+    parts += [Text(_pause_text(one), style="yellow") for one in picture.cluster.paused]
     parts += [Text(note, style="yellow") for note in picture.cluster.notes[-_NOTES_SHOWN:]]
     if not picture.watched and not any(map(_runs, picture.jobs)) and wanted.job is None:
         parts.append(Text(NOTHING_RUNS))
@@ -320,9 +320,9 @@ def _render_job(
         lines.append(Text(f"  {incident}{job.reason}"))
     if job.down_s is not None:
         lines.append(Text(f"  {say_down(job)}", style="yellow"))
-    lines += [Text(f"  {_say_plan(plan)}", style="yellow") for plan in plans]
+    lines += [Text(f"  {_plan_text(plan)}", style="yellow") for plan in plans]
     if job.parallel is not None:
-        lines.append(Text(f"  {_say_parallel(job.parallel)}"))
+        lines.append(Text(f"  {_parallel_text(job.parallel)}"))
     if job.unsaved is not None:
         style = "dim" if job.unsaved.cause == Unsaved.NO_FOLDER.value else "yellow"
         lines.append(Text(printable(f"  {job.unsaved.text}"), style=style))
@@ -348,7 +348,7 @@ def _render_ranks(job: "StoredJobView") -> "list[RenderableType]":
     return [*lines, *render_ranks(job.ranks)]
 
 
-def _say_parallel(told: "wire.ParallelSizes") -> str:
+def _parallel_text(told: "wire.ParallelSizes") -> str:
     from recovery.api.parallel_sizes import from_wire
 
     sharded = ", ".join(printable(one) for one in told.sharded_parts)
@@ -366,7 +366,7 @@ def say_down(job: "wire.JobView") -> str:
     return f"{said}, {counted(seen.steps_since, 'step')} to make again"
 
 
-def _say_plan(plan: "wire.PlanView") -> str:
+def _plan_text(plan: "wire.PlanView") -> str:
     left = f" leaving {', '.join(plan.without)}" if plan.without else ""
     todo = f"rankmend approve {plan.incident_id}, or reject"
     if not plan.incident_id:
@@ -379,14 +379,14 @@ def _say_plan(plan: "wire.PlanView") -> str:
     return f"{step}{left} waits: {plan.judgement_reason} ({todo})"
 
 
-def _say_source(picture: Picture) -> str:
+def _source_text(picture: Picture) -> str:
     """Return where all this was read."""
     if picture.controller is not None:
         return f"controller {picture.controller}"
     return f"state folder {picture.state_dir}"
 
 
-def _say_pause(pause: "wire.Pause") -> str:
+def _pause_text(pause: "wire.Pause") -> str:
     words = f": {pause.reason}" if pause.reason else ""
     return f"{pause.scope} is paused by {pause.who}{words}"
 
@@ -414,11 +414,11 @@ def _render_nodes(picture: Picture, wanted: Wanted) -> "Table":
     shown = {name: tell for name, tell in _PLACES.items() if any(map(tell, nodes))}
     for name in shown:
         table.add_column(name, overflow="fold")
-    has_starts = any(_tells_starts(one) for one in nodes)
+    has_starts = any(_shows_starts(one) for one in nodes)
     if has_starts:
         table.add_column("start", overflow="fold")
     for one in nodes:
-        heard = Text(_heard(one.heard_age_s))
+        heard = Text(_report_age_text(one.heard_age_s))
         heard.stylize("yellow" if _is_silent(one) else "")
         state = Text(use_of(one, states.get(one.job_id, TRAINS)))
         if one.held is not None:
@@ -426,19 +426,19 @@ def _render_nodes(picture: Picture, wanted: Wanted) -> "Table":
         news = [text for text in findings[one.node] if text not in state.plain]
         for text in news[:_FINDINGS_SHOWN]:
             state.append(printable(f"; {text}"), style="red")
-        start = [printable(_say_starts(one))] if has_starts else []
+        start = [printable(_starts_text(one))] if has_starts else []
         job = names.get(one.job_id, one.job_id)
         place = [printable(tell(one)) for tell in shown.values()]
         table.add_row(one.node, job, rank_ranges(one.ranks), heard, state, *place, *start)
     return table
 
 
-def _tells_starts(node: "wire.NodeView") -> bool:
+def _shows_starts(node: "wire.NodeView") -> bool:
     """Return whether a fork server was asked for on this node."""
     return any(one.start == "forked" or one.why_not_forked for one in node.starts)
 
 
-def _say_starts(node: "wire.NodeView") -> str:
+def _starts_text(node: "wire.NodeView") -> str:
     """Return how the processes of the node's ranks came to be, the ranks named where they differ."""
     said = []
     for one in node.starts:
@@ -449,7 +449,7 @@ def _say_starts(node: "wire.NodeView") -> str:
     return "; ".join(said) or "-"
 
 
-def _heard(age_s: float | None) -> str:
+def _report_age_text(age_s: float | None) -> str:
     if age_s is None:
         return "not yet"
     return f"{age_s:.1f} s ago" if age_s < 100 else f"{seconds(age_s)} ago"

@@ -22,7 +22,7 @@ _WAIT_S: Final = 1.0  # a person has pressed TAB; an answer takes about 10 ms
 
 
 def complete_job(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
-    return _ask_any(ctx, begun, lambda client: [job.name for job in client.jobs()])
+    return _query_any(ctx, begun, lambda client: [job.name for job in client.jobs()])
 
 
 def complete_node(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
@@ -30,19 +30,19 @@ def complete_node(ctx: click.Context, _param: click.Parameter, begun: str) -> li
         held = [one.node for one in client.cluster().held]
         return [*(node.node for node in client.nodes()), *held]
 
-    return _ask(ctx, begun, names)
+    return _query(ctx, begun, names)
 
 
 def complete_plan(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
     """Return the incidents that have a pending plan."""
-    return _ask_any(
+    return _query_any(
         ctx, begun, lambda client: [plan.incident_id or plan.job for plan in client.plans()]
     )
 
 
 def complete_open(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
     """Return the open incidents."""
-    return _ask_any(ctx, begun, lambda client: [job.incident_id or "" for job in client.jobs()])
+    return _query_any(ctx, begun, lambda client: [job.incident_id or "" for job in client.jobs()])
 
 
 def complete_story(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
@@ -52,10 +52,10 @@ def complete_story(ctx: click.Context, _param: click.Parameter, begun: str) -> l
         jobs = [job.name for job in client.jobs()]
         return [*jobs, *(one.incident_id for one in client.incidents())]
 
-    return _ask(ctx, begun, names)
+    return _query(ctx, begun, names)
 
 
-def _ask(
+def _query(
     ctx: click.Context, begun: str, names: "Callable[[OperatorClient], list[str]]"
 ) -> list[str]:
     """Return a controller's names with this prefix; none if no controller is named."""
@@ -63,7 +63,9 @@ def _ask(
     return _complete(begun, lambda: names(client_of(access))) if access.is_named else []
 
 
-def _ask_any(ctx: click.Context, begun: str, names: Callable[[JobClient], list[str]]) -> list[str]:
+def _query_any(
+    ctx: click.Context, begun: str, names: Callable[[JobClient], list[str]]
+) -> list[str]:
     """Return the names with this prefix from the controller, or from this machine if none is named."""
     access = access_of(ctx.params)
     return _complete(begun, lambda: names(_any_client(access)))

@@ -356,13 +356,13 @@ def find_job(client: JobClient, wanted: str, *, with_ended: bool = False) -> "wi
         jobs = client.jobs(with_ended=True)
         found = _named(jobs, wanted)
     if not found:
-        fail(_say_no_job(client, jobs, wanted))
+        fail(_no_job_text(client, jobs, wanted))
     if len(found) > 1:
         fail(f"{wanted!r} matches {len(found)} jobs; give the UUID: {_names(found)}")
     return found[0]
 
 
-def _say_no_job(client: JobClient, jobs: "Sequence[wire.JobView]", wanted: str) -> str:
+def _no_job_text(client: JobClient, jobs: "Sequence[wire.JobView]", wanted: str) -> str:
     """Return that no job matches, with an ended job of this name, else similar names and the jobs there are."""
     from recovery.controller.job.spelling import near
 

@@ -119,7 +119,7 @@ class FolderClient:
         try:
             answer = ask_door(Path(job.state_dir), ask)
         except NoDoorError as error:
-            raise LauncherError(_say_why_not(job, error)) from error
+            raise LauncherError(_no_answer_text(job, error)) from error
         problem = answer.problem
         if problem is not None and problem.refusal:
             raise ConflictError(problem.error, answer.status, problem)
@@ -128,7 +128,7 @@ class FolderClient:
         return answer
 
 
-def _say_why_not(job: StoredJobView, error: NoDoorError) -> str:
+def _no_answer_text(job: StoredJobView, error: NoDoorError) -> str:
     """Return why nobody answers for a job, by what its folder shows."""
     if job.state in _ENDED:
         return f"job {job.name} {job.job_id} has ended: {job.state}: {job.reason}"
