@@ -454,12 +454,12 @@ class CheckpointFinder:
             size = size_in_words(coverage.unread_bytes)
             what = f"{size} of its files" if seen.others else f"its last {size}"
             text = f"whole in its structure; {what} {_UNCHECKED}"
-            text += _say_others(seen) if seen.others else ""
+            text += _other_files_text(seen) if seen.others else ""
             return CheckpointVerdict(candidate, True, text, unchecked_bytes=coverage.unread_bytes)
         if not coverage.is_whole:
             text = f"share 1 of {share.count} reads it"
             return CheckpointVerdict(candidate, True, text, share=share)
-        others = _say_others(seen)
+        others = _other_files_text(seen)
         proof = proofs.get(candidate.path, "unchanged since it was checked")
         text = f"complete: {proof}" + (others if seen.others else "")
         return CheckpointVerdict(candidate, True, text)
@@ -563,7 +563,7 @@ def _picked(is_folder: bool, signatures: tuple[Signature, ...], share: Share) ->
     return paths if share.number == 0 else frozenset()
 
 
-def _say_others(seen: Sighting) -> str:
+def _other_files_text(seen: Sighting) -> str:
     """Return which other files belong to the save, and what `{checkpoint}` is if each rank has one."""
     names = [one.candidate.tag for one in seen.others]
     more = f", ... ({len(names)})" if len(names) > _OTHERS_SHOWN else ""

@@ -160,7 +160,7 @@ class Manifests:
                 )
                 found = _parse(content or b"", relative)
             except (OSError, RankmendError, msgspec.MsgspecError, ValueError) as error:
-                _tell_unusable(path, error)
+                _log_unusable(path, error)
                 continue
             for file, record in found.items():
                 other = records.get(file)
@@ -234,5 +234,5 @@ def _remove(folder: Path) -> None:
     folder.rmdir()
 
 
-def _tell_unusable(path: Path, error: Exception) -> None:
+def _log_unusable(path: Path, error: Exception) -> None:
     log.info("a manifest can't be used", extra={"path": str(path), "error": str(error)})

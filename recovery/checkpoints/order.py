@@ -68,7 +68,7 @@ _TOGETHER_S: Final = 60.0  # between two files of one save, where no series show
 
 NONE_PROVEN: Final[Mapping[str, float]] = {}
 
-_HOLDS_SAID: Final = {
+_HOLDS_TEXT: Final = {
     Holds.UNKNOWN: "content not known",
     Holds.STATE: "model and optimizer",
     Holds.MODEL: "a model alone",
@@ -114,7 +114,7 @@ class PlaceReason(Enum):
     OLDER = "older"
 
 
-_SAID: Final = {
+_REASON_TEXT: Final = {
     PlaceReason.FIRST: "first",
     PlaceReason.UNPROVEN: "another kind was restored with success before",
     PlaceReason.NO_OPTIMIZER: "no optimizer's state is in it",
@@ -148,7 +148,7 @@ BY_EVIDENCE: Final = frozenset(
 
 def say_reason(reason: PlaceReason) -> str:
     """Return why a candidate comes after the first one, in words."""
-    return _SAID[reason]
+    return _REASON_TEXT[reason]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class CandidateEvidence:
 
 def say_evidence(one: CandidateEvidence) -> str:
     """Return what is known of a candidate, in words."""
-    parts = [_HOLDS_SAID[one.holds], _STEPS_SAID[one.step]]
+    parts = [_HOLDS_TEXT[one.holds], _STEP_SOURCE_TEXT[one.step]]
     if one.alike > 1:
         parts.append(f"{one.alike} are alike")
     if one.is_copy:
@@ -178,7 +178,7 @@ def say_evidence(one: CandidateEvidence) -> str:
     return ", ".join(parts)
 
 
-_STEPS_SAID: Final = {
+_STEP_SOURCE_TEXT: Final = {
     StepSource.CONTENT: "step from its content",
     StepSource.SERIES: "step from its name, one of a series",
     StepSource.COUNT: "numbered, one of a series",

@@ -178,7 +178,7 @@ def _refuse_impossible_rank(rank: RankReport) -> None:
         _refuse_number("report", "step", rank.step, 0)
     if rank.exit is not None and (rank.exit.exit_code is None) == (rank.exit.signal is None):
         raise MessageError(f"report: exit of rank {rank.rank} has not one of code and signal")
-    for said in _said_by(rank):
+    for said in _errors_of(rank):
         if said.cause not in SAID:
             raise MessageError(
                 f"report: words of rank {rank.rank} have the cause {said.cause.value!r}, "
@@ -414,7 +414,7 @@ def _texts_in(report: Report) -> Iterator[str]:
                 yield from (rank.exit.error.message, rank.exit.error.traceback)
             if rank.exit.words is not None:
                 yield from (*rank.exit.words.beside, rank.exit.words.exit_text)
-        for said in _said_by(rank):
+        for said in _errors_of(rank):
             yield from (said.fingerprint, said.line)
     for finding in report.findings:
         yield from (finding.summary, finding.signature, finding.symptom.detail)
@@ -436,7 +436,7 @@ def _checkpoints_in(report: Report) -> tuple[FoundCheckpoint, ...]:
     return report.known if report.found is None else (*report.known, *report.found.checkpoints)
 
 
-def _said_by(rank: RankReport) -> list[SaidError]:
+def _errors_of(rank: RankReport) -> list[SaidError]:
     if rank.exit is None or rank.exit.words is None:
         return []
     return [said for said in (rank.exit.words.error, rank.exit.words.device) if said is not None]

@@ -63,9 +63,9 @@ class TimeLedger:
         if held is None:
             return
         if self._highest >= 0:
-            self._fold(held, Milestone(attempt, self._highest, _told(self._floor)))
+            self._fold(held, Milestone(attempt, self._highest, _known_step(self._floor)))
         if self._relative_highest >= 0:
-            floor = _told(self._relative_floor)
+            floor = _known_step(self._relative_floor)
             self._fold(held, RelativeMilestone(attempt, self._relative_highest, floor))
         self._held = None
         self._highest = self._floor = self._relative_highest = self._relative_floor = -1
@@ -76,5 +76,5 @@ class TimeLedger:
         self.standing = fold(self.standing, numbered)
 
 
-def _told(step: int) -> int | None:
+def _known_step(step: int) -> int | None:
     return None if step < 0 else step

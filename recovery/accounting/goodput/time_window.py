@@ -21,7 +21,7 @@ from recovery.journal.ledger import Moment
 from recovery.journal.records import NAMES, Entry
 from recovery.journal.stored_journal import StoredJournal
 
-_TOLD: Final = (NAMES[WorkSeen], NAMES[StepsSeen])
+_WORK_KINDS: Final = (NAMES[WorkSeen], NAMES[StepsSeen])
 _SAVES: Final = (NAMES[CheckpointSeen], NAMES[SavesStalled])
 _OTHERS: Final = f"r.kind NOT IN ({', '.join('?' * 6)})"
 CatchUp: TypeAlias = Generator[None, None, TimeReading | None]
@@ -88,7 +88,7 @@ class _WindowReading:
                 )
             last = through
         where = f"r.number <= ? AND {_OTHERS}"
-        for row in self._reader.rows(where, (last, *PROGRESS, *_TOLD, *_SAVES)):
+        for row in self._reader.rows(where, (last, *PROGRESS, *_WORK_KINDS, *_SAVES)):
             entry = entry_of(row, self._reader.name)
             yield
             self._read_between(after, entry.number, entry)
@@ -133,7 +133,7 @@ class _WindowReading:
             "r.number > ? AND r.number < ? AND (r.kind IN (?, ?)"
             f" OR (r.kind IN (?, ?) AND r.number >= ?) OR r.number IN ({marks}))"
         )
-        return where, [after, before, *_SAVES, *_TOLD, begin, *sorted(numbers)]
+        return where, [after, before, *_SAVES, *_WORK_KINDS, begin, *sorted(numbers)]
 
     def _newest_work(self, after: int, before: int) -> set[int]:
         question = "SELECT max(number) FROM record WHERE kind = ? AND number > ? AND number < ?"

@@ -22,7 +22,7 @@ from recovery.journal.journal_rows import GENESIS, entry_of
 from recovery.journal.records import NAMES
 from recovery.journal.stored_journal import StoredJournal
 
-_ASKED: Final = tuple(
+_INCIDENT_KINDS: Final = tuple(
     NAMES[kind]
     for kind in (
         IncidentOpened,
@@ -38,7 +38,9 @@ _ASKED: Final = tuple(
         PlanWaits,
     )
 )
-_WHERE: Final = f"r.number > ? AND r.number <= ? AND r.kind IN ({', '.join('?' * len(_ASKED))})"
+_WHERE: Final = (
+    f"r.number > ? AND r.number <= ? AND r.kind IN ({', '.join('?' * len(_INCIDENT_KINDS))})"
+)
 
 
 class JobIncidents:
@@ -77,7 +79,7 @@ class JobIncidents:
     def _take(self, reader: JournalReader, last: int) -> bool:
         """Take what has come; return whether there was any."""
         has_news = False
-        for row in reader.rows(_WHERE, (self._number, last, *_ASKED)):
+        for row in reader.rows(_WHERE, (self._number, last, *_INCIDENT_KINDS)):
             entry, has_news = entry_of(row, reader.name), True
             self._accounting.take(entry)
             if isinstance(entry.record, EvidenceCollected):

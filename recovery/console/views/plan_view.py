@@ -100,7 +100,7 @@ def foresee(
         incident_id=incident_id,
         try_number=1,
         step=made.step.value,
-        reason=f"{made.reason}; {_say_restorable(ledger)}",
+        reason=f"{made.reason}; {_restorable_text(ledger)}",
         judgement=answer.judgement.value,
         judgement_reason=answer.reason,
         without=list(made.without),
@@ -125,7 +125,7 @@ def _finding(ledger: Ledger, job_id: str, node: str | None) -> Finding:
     )
 
 
-def _say_restorable(ledger: Ledger) -> str:
+def _restorable_text(ledger: Ledger) -> str:
     """Return what a failure would restore, what it would pass over, and what to type to choose otherwise."""
     seen = ledger.restorable
     if seen is None:

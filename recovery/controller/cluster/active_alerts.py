@@ -36,7 +36,7 @@ _ENDS_USE: Final = frozenset(action.value for action in Action if action.ends_us
 _NOTICES: Final = frozenset({*(kind.value for kind in NoticeKind), MESSAGE, MARK, DAILY_RECORD})
 
 
-_AS_TOLD: Final = FoundNode()
+_NAME_UNCHANGED: Final = FoundNode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class ActiveAlert:
     told: tuple[tuple[str, int], ...]  # jobs that were told of it, each with its attempt then
     is_firing: bool = True  # False: it flaps, and its newest word was "resolved"
     sender: Sender = NOBODY  # with the fewest limits of those that told of it
-    found: FoundNode = _AS_TOLD
+    found: FoundNode = _NAME_UNCHANGED
 
     @property
     def node(self) -> str:
@@ -225,7 +225,7 @@ class ActiveAlerts:
             target,
             _summary(alert, target),
             _evidence(alert),
-            _told_ranks(alert),
+            _annotated_ranks(alert),
             started if known is None else min(started, known.started_unix_s),
             now_unix_s,
             1 if known is None else known.times + 1,
@@ -415,7 +415,7 @@ def _evidence(alert: IncomingAlert) -> tuple[Evidence, ...]:
     return tuple(Evidence("alert", line) for line in text.splitlines()[:20] if line.strip())
 
 
-def _told_ranks(alert: IncomingAlert) -> tuple[tuple[str, int], ...]:
+def _annotated_ranks(alert: IncomingAlert) -> tuple[tuple[str, int], ...]:
     """Return the ranks of the annotation ``ranks``: ``JOB:1, JOB:2`` as the agent writes it."""
     found = []
     for word in alert.annotations.get("ranks", "").split(",")[:RANKS_MAX]:

@@ -84,7 +84,7 @@ def read_names(alerts: Iterable[ActiveAlert]) -> ToldNames:
         if found.why_not is not None:
             without[found.why_not] += 1
             known = unmatched.get(told)
-            is_telling = _is_telling(one) or (known is not None and known.is_telling)
+            is_telling = _is_worth_naming(one) or (known is not None and known.is_telling)
             if known is None and len(unmatched) < NAMES_MAX:
                 unmatched[told] = UnmatchedName(
                     told, found.why_not, found.like, one.target.alertname, is_telling
@@ -98,7 +98,7 @@ def read_names(alerts: Iterable[ActiveAlert]) -> ToldNames:
     return ToldNames(tuple(unmatched.values()), tuple(matched.values()), without, under)
 
 
-def _is_telling(one: ActiveAlert) -> bool:
+def _is_worth_naming(one: ActiveAlert) -> bool:
     if one.found.why_not is NoMatch.UNHEARD:
         return bool(one.found.like)
     host = host_of(one.told_node)

@@ -134,7 +134,7 @@ class AttemptNeeds:
         self, usable: dict[str, Member], wanted: int, waited_s: float
     ) -> NeedsMissing:
         unusable = self._unusable()
-        reason = _say_shortage(len(usable), wanted, unusable)
+        reason = _shortage_text(len(usable), wanted, unusable)
         away = list(unusable)[:NAMES_SHOWN_MAX]
         about = f"{len(usable)}/{wanted} {' '.join(away)}"
         left_s = self.policy.spare_wait_s - waited_s
@@ -154,7 +154,7 @@ class AttemptNeeds:
         unusable = {**(accused or {}), **self._unusable()}
         named = self.ledger.members.keys() - set(without)
         reasons = {node: unusable[node] for node in sorted(unusable) if node in named}
-        return _say_shortage(count, wanted, reasons)
+        return _shortage_text(count, wanted, reasons)
 
     def _unusable(self) -> dict[str, str]:
         """Return why members may get no ranks, sorted by node."""
@@ -224,7 +224,7 @@ class AttemptNeeds:
         return search.look_again("again, since nothing could be restored")
 
 
-def _say_shortage(count: int, wanted: int, unusable: Mapping[str, str]) -> str:
+def _shortage_text(count: int, wanted: int, unusable: Mapping[str, str]) -> str:
     """Return how many nodes may be used, and why the others may not."""
     why = reasons_in_words([f"{node}: {reason}" for node, reason in unusable.items()])
     said = f"{count} of {wanted} nodes are there and may be used"

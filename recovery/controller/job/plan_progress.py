@@ -46,7 +46,7 @@ OBSERVED: Final = WaitReason(
     "observe mode (the job's own): rankmend would do this, and does nothing",
     "job",
 )
-_ASK_S: Final = 1.0  # between two questions to the gate about a pending plan
+_QUERY_S: Final = 1.0  # between two questions to the gate about a pending plan
 
 
 class PlanProgress:
@@ -140,7 +140,7 @@ class PlanProgress:
     def _is_early(self, incident: OpenIncident, made: Plan, now_s: float) -> bool:
         """Return whether it is too early to ask: others wait a moment, and a drain's reason is on record before."""
         if incident.waits is not None and incident.approved_by is None:
-            if now_s - self._asked_at_s < _ASK_S:
+            if now_s - self._asked_at_s < _QUERY_S:
                 return True
             self._asked_at_s = now_s
         return bool(made.without) and not self._situation.is_settled

@@ -95,7 +95,7 @@ def _plan(
         return Plan(PlanStep.ESCALATE, text, finding.evidence, concludes=refusal.concludes)
     if (moved := _leave(finding, scene)) is not None:
         return moved
-    reason = f"{_restart_reason(finding)}{_say_needed(scene, _needed_accused(scene))}"
+    reason = f"{_restart_reason(finding)}{_needed_text(scene, _needed_accused(scene))}"
     failure = ledger.incident.last_failure if ledger.incident else None
     if failure is not None and _fails_at_start(finding, failure, ledger):
         reason = f"{finding.summary}, before any step: give up, unless it has saved something"
@@ -131,7 +131,7 @@ def _leave(finding: Finding, scene: Scene) -> Plan | None:
         )
     else:
         how = "spares take their places"
-    reason = f"{finding.summary}: leave {why}; {how}{_say_needed(scene, needed)}"
+    reason = f"{finding.summary}: leave {why}; {how}{_needed_text(scene, needed)}"
     return Plan(step, reason, finding.evidence, without=without)
 
 
@@ -143,7 +143,7 @@ def _needed_accused(scene: Scene) -> tuple[str, ...]:
     return tuple(accused[:missing]) if 0 < missing <= len(accused) else ()
 
 
-def _say_needed(scene: Scene, needed: Sequence[str]) -> str:
+def _needed_text(scene: Scene, needed: Sequence[str]) -> str:
     """Return why nodes stay although alerts accuse them, or nothing."""
     if not needed:
         return ""

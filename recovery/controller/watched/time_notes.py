@@ -31,7 +31,7 @@ class TimeNote:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _NotedJob:
     state: WatchedState
     run: int
     world_size: int
@@ -41,7 +41,7 @@ class _Told:
 
 class TimeNotes:
     def __init__(self) -> None:
-        self._told: dict[str, _Told] = {}
+        self._told: dict[str, _NotedJob] = {}
 
     def note(self, job: JobWatch, heard_s: float, at_s: float) -> Iterator[TimeNote]:
         """Return what is to be remembered of a job that was just judged.
@@ -60,7 +60,9 @@ class TimeNotes:
                 return
         if told is None:
             yield TimeNote(seen(job), at_s)
-        self._told[job.job_id] = _Told(verdict.state, job.run, job.world_size, verdict.ranks, at_s)
+        self._told[job.job_id] = _NotedJob(
+            verdict.state, job.run, job.world_size, verdict.ranks, at_s
+        )
         yield TimeNote(stood(job, heard_s), at_s)
         work, steps = job.work.take(heard_s), job.steps.take()
         if work is not None or steps is not None:

@@ -70,7 +70,7 @@ def fold_slow_found(record: SlowFound, ledger: Ledger) -> Ledger:
     if record.attempt != ledger.attempt:
         return ledger
     slow = {**ledger.slow, record.rank: SlowNow(record, ledger.number)}
-    return replace(ledger, slow=slow, revision=_told(ledger))
+    return replace(ledger, slow=slow, revision=_shown_revision(ledger))
 
 
 def fold_slow_explained(record: SlowExplained, ledger: Ledger) -> Ledger:
@@ -78,17 +78,17 @@ def fold_slow_explained(record: SlowExplained, ledger: Ledger) -> Ledger:
     if record.attempt != ledger.attempt or known is None:
         return ledger
     slow = {**ledger.slow, record.rank: replace(known, why=record)}
-    return replace(ledger, slow=slow, revision=_told(ledger))
+    return replace(ledger, slow=slow, revision=_shown_revision(ledger))
 
 
 def fold_slow_ended(record: SlowEnded, ledger: Ledger) -> Ledger:
     if record.attempt != ledger.attempt or record.rank not in ledger.slow:
         return ledger
     slow = {rank: one for rank, one in ledger.slow.items() if rank != record.rank}
-    return replace(ledger, slow=slow, revision=_told(ledger))
+    return replace(ledger, slow=slow, revision=_shown_revision(ledger))
 
 
-def _told(ledger: Ledger) -> int:
+def _shown_revision(ledger: Ledger) -> int:
     """Return the revision by which the launchers learn of slow ranks; what runs stays as it is."""
     return ledger.number if ledger.wish is Wish.RANKS else ledger.revision
 
@@ -140,7 +140,7 @@ def with_history(record: Record, at: Moment, before: Ledger, after: Ledger) -> L
         case AttemptStarted(cause=Cause.TAKEOVER):  # the ranks ended with their launcher
             stayed = history.stayed + _has_stayed(record, before)
             history = replace(history, failures=history.failures + 1, stayed=stayed)
-        case AttemptStarted(cause=Cause.INCIDENT, try_number=1) if not _is_asked_for(before):
+        case AttemptStarted(cause=Cause.INCIDENT, try_number=1) if not _is_requested(before):
             history = replace(history, stayed=history.stayed + _has_stayed(record, before))
         case AttemptVerified():
             history = _with_repair(_with_restored(history, record, before), record, at, before)
@@ -158,7 +158,7 @@ def trains(ledger: Ledger) -> bool:
     return runs and ledger.is_verified and ledger.incident is None
 
 
-def _is_asked_for(ledger: Ledger) -> bool:
+def _is_requested(ledger: Ledger) -> bool:
     return ledger.incident is not None and ledger.incident.failure.finding.blame is Blame.USER
 
 

@@ -44,7 +44,7 @@ _ENDS: Final = {
     ProbeEnd.LATE: "did not end in time",
     ProbeEnd.INTERRUPTED: "was interrupted",
 }
-_SAYS: Final = {
+_PROBE_TEXT: Final = {
     ProbeSays.ELSEWHERE: "found slow parts, but none that the slow ranks use",
     ProbeSays.NOTHING: "found nothing slow: look at the slow ranks' own nodes, NICs and cables",
     ProbeSays.UNCLEAR: "decided nothing",
@@ -75,7 +75,7 @@ def describe_ended(record: FabricProbeEnded) -> str:
         return f"the probe of the network {_ENDS[record.end]}{why}"
     what = f"found {record.part} slow, on the path of the slow ranks"
     if record.says is not None and record.says is not ProbeSays.SHARED:
-        what = _SAYS[record.says]
+        what = _PROBE_TEXT[record.says]
         what += f": {record.reason}" if record.reason else ""
     slow = f"; slow: {names_in_words(record.slow_nodes)}" if record.slow_nodes else ""
     return f"the probe of the network {what}{slow}"
@@ -163,14 +163,14 @@ def narrate_cluster(record: ClusterRecord) -> str:  # noqa: PLR0911, PLR0912 - a
             act = "switch off the power of" if is_power else record.act.value.replace("_", " ")
             return f"observe mode: would {act} {record.node}{_why(record.reason)}"
         case CauseTold():
-            return _told(record)
+            return _cause_line(record)
         case FabricProbeAsked():
             return f"job {record.job_id}: {describe_asked(record)}"
         case FabricProbeEnded():
             return describe_ended(record)
 
 
-def _told(record: CauseTold) -> str:
+def _cause_line(record: CauseTold) -> str:
     whom = ", ".join(name for name in (record.job, record.node) if name)
     line = f"{record.cause_id} ({record.severity}{f'; {whom}' if whom else ''}): {record.what}"
     if record.is_over:

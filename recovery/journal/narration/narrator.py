@@ -159,12 +159,12 @@ def _(record: AttemptEnded) -> list[str]:
 @details.register
 def _(record: EvidenceTaken) -> list[str]:
     return [
-        f"{one.node}{_told_as(one)} {one.device}: {one.summary}"
+        f"{one.node}{_alert_name_text(one)} {one.device}: {one.summary}"
         for one in record.evidence[:_LINES_MAX]
     ]
 
 
-def _told_as(one: NodeEvidence) -> str:
+def _alert_name_text(one: NodeEvidence) -> str:
     """Return what the alert calls the node, where that is another name, and why it is the same node."""
     return f" ({one.told_node} in the alert; {_SAME_BY[one.match]})" if one.told_node else ""
 

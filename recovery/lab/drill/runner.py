@@ -30,7 +30,7 @@ from recovery.local.report.overview import StoredRankView, read_entries, view_ra
 JOB: Final = "drill"
 _POLL_S: Final = 0.05
 _END_S_MAX: Final = 120.0  # for injectors to undo, and for a job that is told to end
-_SAID_BYTES_MAX: Final = 65_536
+_OUTPUT_BYTES_MAX: Final = 65_536
 _TOGETHER_S: Final = 3.0  # for injectors to be ready, where a core runs one program at a time
 _TOGETHER_S_MAX: Final = 20.0
 _NOT_MADE: Final = 1  # exit code of rankmend inject; a refusal has another one
@@ -69,7 +69,7 @@ class _Injector:
 
     @property
     def is_made(self) -> bool:
-        said = read_if_there(self.said, _SAID_BYTES_MAX, SourceError) or b""
+        said = read_if_there(self.said, _OUTPUT_BYTES_MAX, SourceError) or b""
         return self.process.poll() == 0 or _IN_FORCE in said
 
 
@@ -297,7 +297,7 @@ class DrillRun:
                     f"{one.fault.fault} came too late: the fault beside it had ended its target"
                 )
             elif code != 0:
-                data = read_if_there(one.said, _SAID_BYTES_MAX, SourceError) or b""
+                data = read_if_there(one.said, _OUTPUT_BYTES_MAX, SourceError) or b""
                 said = data.decode("utf-8", "replace").strip()[-300:]
                 problems.append(f"{one.fault.fault}: {said}")
         return tuple(problems)
@@ -320,7 +320,7 @@ class DrillRun:
         return DrillOutcome(code, tuple(self._incidents()), self._result(), expected, not_undone)
 
     def _result(self) -> tuple[int, int] | None:
-        data = read_if_there(self.folder / "result.json", _SAID_BYTES_MAX, SourceError)
+        data = read_if_there(self.folder / "result.json", _OUTPUT_BYTES_MAX, SourceError)
         if data is None:
             return None
         try:

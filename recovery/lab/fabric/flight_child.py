@@ -44,7 +44,7 @@ class FlightShare(msgspec.Struct, frozen=True):
 
 def main(arguments: Sequence[str]) -> int:
     share = msgspec.json.decode(arguments[0], type=FlightShare)
-    _tell({"begin": NAME, "part": NAME})
+    _print_line({"begin": NAME, "part": NAME})
     try:
         place = find_place(
             os.environ,
@@ -53,16 +53,16 @@ def main(arguments: Sequence[str]) -> int:
             shared=None if share.shared is None else Path(share.shared),
         )
         if place is None:
-            _tell(_verdict(CheckStanding.SKIPPED, "another process of this node takes part"))
+            _print_line(_verdict(CheckStanding.SKIPPED, "another process of this node takes part"))
         else:
             options = FabricOptions(
                 FabricKind.FIND, join_s=share.join_s, limit_s=share.limit_s, rails=share.rails
             )
             for line in lines_of(run_fabric_test(place, share.node, options), share.node):
-                _tell(line)
+                _print_line(line)
     except RankmendError as error:
-        _tell(_verdict(CheckStanding.SILENT, str(error)))
-    _tell({"end": NAME})
+        _print_line(_verdict(CheckStanding.SILENT, str(error)))
+    _print_line({"end": NAME})
     return 0
 
 
@@ -85,7 +85,10 @@ def _of_verdict(verdict: FabricVerdict, node: str) -> dict[str, Any]:
     own = [part for part in verdict.parts if part.kind in _OWN and node in part.nodes]
     others = [part for part in verdict.parts if part not in own]
     if own:
-        return {**_verdict(CheckStanding.FAILED, "; ".join(map(_say, own))), "advice": _ADVICE}
+        return {
+            **_verdict(CheckStanding.FAILED, "; ".join(map(_part_text, own))),
+            "advice": _ADVICE,
+        }
     usual = say(verdict.usual_bytes_per_s, FigureUnit.BYTES_PER_S)
     if verdict.outcome is FabricOutcome.UNCLEAR:
         return _verdict(
@@ -94,11 +97,11 @@ def _of_verdict(verdict: FabricVerdict, node: str) -> dict[str, Any]:
         )
     text = f"{counted(verdict.rounds, 'round')} of pairs, usually {usual}"
     if others:
-        text += "; slow, and not this node's own: " + "; ".join(map(_say, others))
+        text += "; slow, and not this node's own: " + "; ".join(map(_part_text, others))
     return _verdict(CheckStanding.PASSED, text)
 
 
-def _say(part: SlowPart) -> str:
+def _part_text(part: SlowPart) -> str:
     return (
         f"{part.kind.value} {part.name}: a byte takes {part.delay_ratio:.1f} times as long as usual"
     )
@@ -122,6 +125,6 @@ def _speed(interface: str) -> str:
     return f"{megabits} Mbit/s" if megabits > 0 else "unknown speed"
 
 
-def _tell(line: Mapping[str, Any]) -> None:
+def _print_line(line: Mapping[str, Any]) -> None:
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()

@@ -69,9 +69,9 @@ def trace_path(
             if time.monotonic() > until_s:
                 raise SourceError("the time for tracing paths is over")
             if is_silent and protocol == "tcp":
-                hop, is_there = _ask_raw(source, source_port, address, port, distance)
+                hop, is_there = _probe_raw(source, source_port, address, port, distance)
             else:
-                hop, is_there = _ask(source, source_port, address, port, protocol, distance)
+                hop, is_there = _probe(source, source_port, address, port, protocol, distance)
             if hop is not None or is_there:
                 break
         if is_there:
@@ -83,7 +83,7 @@ def trace_path(
     return tuple(hops)
 
 
-def _ask(
+def _probe(
     source: str, source_port: int, address: str, port: int, protocol: str, distance: int
 ) -> tuple[str | None, bool]:
     """Return the router at this distance, and whether the other end answered in its place."""
@@ -98,20 +98,20 @@ def _ask(
         except OSError as error:
             problem = error.errno or 0
         if problem in (errno.EADDRINUSE, errno.EADDRNOTAVAIL) and kind == socket.SOCK_STREAM:
-            return _ask_raw(source, source_port, address, port, distance)
+            return _probe_raw(source, source_port, address, port, distance)
         if problem not in (0, errno.EINPROGRESS):
             raise OSError(
                 problem, f"{source}:{source_port}: {errno.errorcode.get(problem, problem)}"
             )
         if kind == socket.SOCK_DGRAM:
             probe.send(b"\0" * 8)
-        found = _hear(probe, address, WAIT_S, is_tcp=kind == socket.SOCK_STREAM)
+        found = _receive(probe, address, WAIT_S, is_tcp=kind == socket.SOCK_STREAM)
         if kind == socket.SOCK_STREAM:  # leave no connection and no TIME_WAIT
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         return found
 
 
-def _ask_raw(
+def _probe_raw(
     source: str, source_port: int, address: str, port: int, distance: int
 ) -> tuple[str | None, bool]:
     with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_TCP) as probe:
@@ -120,7 +120,7 @@ def _ask_raw(
         probe.bind((source, 0))
         probe.connect((address, 0))
         probe.send(tcp_header(source, source_port, address, port))
-        return _hear(
+        return _receive(
             probe, address, WAIT_S, is_tcp=False, ports=struct.pack("!HH", source_port, port)
         )
 
@@ -130,7 +130,7 @@ def _prepare(probe: socket.socket, distance: int) -> None:
     probe.setsockopt(socket.IPPROTO_IP, IP_RECVERR, 1)
 
 
-def _hear(
+def _receive(
     probe: socket.socket, address: str, wait_s: float, *, is_tcp: bool, ports: bytes = b""
 ) -> tuple[str | None, bool]:
     until_s = time.monotonic() + wait_s

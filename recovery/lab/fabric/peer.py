@@ -105,7 +105,7 @@ class FabricPeer:
                 self._place.rank,
                 self._node,
                 tuple(
-                    _told(rail, listener.port)
+                    _rail_of(rail, listener.port)
                     for rail, (_address, listener) in zip(
                         self._local.rails, self._prober.rails, strict=True
                     )
@@ -254,7 +254,7 @@ def _is_short(work: Work) -> bool:
     return work.transport is Transport.TCP and work.seconds < WATCHED_S_MIN
 
 
-def _told(rail: LocalRail, port: int) -> Rail:
+def _rail_of(rail: LocalRail, port: int) -> Rail:
     """Return what the coordinator gets to know of a rail."""
     rdma, is_ethernet = ("", False) if rail.rdma is None else (rail.rdma.name, rail.rdma.is_ethernet)  # fmt: skip
     return Rail(

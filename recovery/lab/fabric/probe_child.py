@@ -39,9 +39,9 @@ def main(_arguments: Sequence[str]) -> int:
     try:
         run = run_fabric_test(_place_of(order), order.node, _options_of(order))
     except RankmendError as error:
-        _tell(ProbeTold(order.probe_id, ProbeState.FAILED, failure=str(error)[:500]))
+        _print_result(ProbeTold(order.probe_id, ProbeState.FAILED, failure=str(error)[:500]))
         return 1
-    _tell(_done(order, run))
+    _print_result(_done(order, run))
     return 0
 
 
@@ -69,7 +69,9 @@ def _options_of(order: ProbeOrder) -> FabricOptions:
         rails=order.rails,
         leaf_of=order.leaf_of,
         bounds=SendBounds(order.bytes_per_s, order.bytes_max),
-        on_listening=lambda port: _tell(ProbeTold(order.probe_id, ProbeState.RUNNING, port)),
+        on_listening=lambda port: _print_result(
+            ProbeTold(order.probe_id, ProbeState.RUNNING, port)
+        ),
     )
 
 
@@ -84,6 +86,6 @@ def _done(order: ProbeOrder, run: FabricRun) -> ProbeTold:
     return replace(told, verdict=bounded, failure="; ".join(amiss)[:500])
 
 
-def _tell(told: ProbeTold) -> None:
+def _print_result(told: ProbeTold) -> None:
     sys.stdout.buffer.write(msgspec.json.encode(told) + b"\n")
     sys.stdout.buffer.flush()

@@ -164,7 +164,7 @@ class _Session:
                 if helper is not None:
                     _let_go(helper)
                 _make(self._plan)
-                _say_made(supervisor)
+                _report_made(supervisor)
             except BaseException:
                 self._end(supervisor, injection)
                 raise
@@ -227,7 +227,7 @@ class _Session:
         return verdict.ended_by, verdict.problems
 
 
-def _say_made(supervisor: "subprocess.Popen[bytes]") -> None:
+def _report_made(supervisor: "subprocess.Popen[bytes]") -> None:
     assert supervisor.stdin is not None, "it is a pipe"
     with contextlib.suppress(OSError):  # it is gone, which its output tells
         supervisor.stdin.write(MADE)

@@ -41,13 +41,13 @@ def main(arguments: Sequence[str]) -> int:
         signal.signal(number, signal.SIG_IGN)
     os.chdir("/")
     injection = folder.read(injection_id)
-    _say(READY)
+    _write_out(READY)
     ended_by, is_made = _wait(injection)
     if ended_by == "time" and not is_made:
         undo_all(injection)  # of what there is by now
         os.read(0, 1)  # the injector is stuck, or slow: what it makes after this is undone as well
     mended = mend(injection, folder)
-    _say(msgspec.json.encode(UndoVerdict(ended_by, mended.problems)) + b"\n")
+    _write_out(msgspec.json.encode(UndoVerdict(ended_by, mended.problems)) + b"\n")
     return _exit_code(mended)
 
 
@@ -78,6 +78,6 @@ def _wait(injection: Injection) -> tuple[str, bool]:
             until_s = min(until_s, time.clock_gettime(time.CLOCK_BOOTTIME) + injection.for_s)
 
 
-def _say(data: bytes) -> None:
+def _write_out(data: bytes) -> None:
     with contextlib.suppress(OSError):  # nobody is left to hear it
         os.write(1, data)

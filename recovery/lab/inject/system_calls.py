@@ -34,7 +34,7 @@ _PROTOCOL_AT: Final = _HEADER.size + 5  # rtm_protocol in struct rtmsg
 _KERNEL: Final = 2
 
 TIMEOUT_S: Final = 15.0
-_SAID_MAX: Final = 300
+_OUTPUT_CHARACTERS_MAX: Final = 300
 
 _T = TypeVar("_T")
 
@@ -113,7 +113,7 @@ def run_program(argv: Sequence[str], data: bytes = b"") -> bytes:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SourceError(f"{' '.join(argv)}: {error}") from error
     if done.returncode != 0:
-        said = done.stderr.decode("utf-8", "replace").strip()[:_SAID_MAX]
+        said = done.stderr.decode("utf-8", "replace").strip()[:_OUTPUT_CHARACTERS_MAX]
         raise SourceError(f"{' '.join(argv)} failed: {said or f'exit code {done.returncode}'}")
     return done.stdout
 

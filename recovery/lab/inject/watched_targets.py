@@ -37,7 +37,7 @@ _ANY: Final = re.compile(".*")
 _FOLDER: Final = re.compile(FOLDER_PREFIX + r"([0-9]{1,10})(-[A-Za-z0-9_]{1,16})?")
 
 
-class _Told(msgspec.Struct):
+class _WrittenJob(msgspec.Struct):
     key: Annotated[str, Meta(max_length=2000)]
     name: Annotated[str, Meta(max_length=200)]
 
@@ -95,10 +95,10 @@ def _is_private_of(path: Path, uid: int) -> bool:
     return stat.S_ISDIR(found.st_mode) and found.st_uid == uid and not found.st_mode & 0o022
 
 
-def _read_job(folder: Path, uid: int) -> _Told:
+def _read_job(folder: Path, uid: int) -> _WrittenJob:
     descriptor = open_owned(folder / JOB_FILE, uid)
     try:
-        told = msgspec.json.decode(os.read(descriptor, _JOB_BYTES_MAX), type=_Told)
+        told = msgspec.json.decode(os.read(descriptor, _JOB_BYTES_MAX), type=_WrittenJob)
     finally:
         os.close(descriptor)
     if str(job_id_of(uid, told.key)) != folder.name:

@@ -32,7 +32,7 @@ from recovery.messages.outside import PersonAct, PersonCommand
 
 NAME: Final = "simulated"
 _SLOW_BY_HAND_S: Final = 4 * 3600.0  # 86 % of slow nodes took over 4 h to find by hand (Holmes)
-_ASK_AGAIN_S: Final = 3600.0  # about a slow node whose move was not worth it, or refused
+_RETRY_S: Final = 3600.0  # about a slow node whose move was not worth it, or refused
 NOT_FAILED: Final = (Shows.SLOW, Shows.FALSE_ALARM)
 
 
@@ -251,7 +251,7 @@ class SimulatedJob:
         self.training.slow_factor = self.assumptions.slow_factor if is_slow else 1.0
 
     def ask_again(self, fault: NodeFault) -> None:
-        self.machines.plan(self.clock.time_s + _ASK_AGAIN_S, Happens(slow=fault))
+        self.machines.plan(self.clock.time_s + _RETRY_S, Happens(slow=fault))
 
     def random_of(self, fault: NodeFault) -> Random:
         """Return what is drawn about a fault: the same, whatever has been drawn about others."""

@@ -24,7 +24,7 @@ _EVENTS_MAX: Final = 1_000_000
 _DAY_S: Final = 86_400.0
 _HANGS: Final = ("Parameter Plane Cable", "NIC", "Change")
 _EXITS: Final = ("GPU", "Riser Card", "RAID Card")
-_TOLD_RATIO: Final = 0.9  # of GPU, cable and NIC faults; as in the shipped tables
+_REPORTED_RATIO: Final = 0.9  # of GPU, cable and NIC faults; as in the shipped tables
 
 
 class _Type(msgspec.Struct, frozen=True):
@@ -130,7 +130,7 @@ def _repeated(
             shows = Shows.HANG
         elif fault.cause in _EXITS:
             shows = Shows.EXIT
-        is_told = shows is not Shows.HOST and random.random() < _TOLD_RATIO
+        is_told = shows is not Shows.HOST and random.random() < _REPORTED_RATIO
         made.append(
             NodeFault(
                 at_s, node, fault.cause, shows, stays=True, is_told=is_told, repair_s=repair_s

@@ -153,7 +153,7 @@ def _reconcile(order: Order | None, state: LauncherState, now_s: float) -> Launc
             actions.append(ForgetAttempt(attempt.number))
             state = replace(state, attempt=None)
         if may_start:
-            asked = _ask_for_fence(order, state, now_s)
+            asked = _request_fence(order, state, now_s)
             state = asked.state
             actions += asked.actions
             if not _has_fence_answer(order, state, now_s):
@@ -208,7 +208,7 @@ def _collect(order: Order, state: LauncherState) -> LauncherDecision:
     return LauncherDecision(replace(state, collected_for=wanted), (action,))
 
 
-def _ask_for_fence(order: Order, state: LauncherState, now_s: float) -> LauncherDecision:
+def _request_fence(order: Order, state: LauncherState, now_s: float) -> LauncherDecision:
     is_asked = state.fence_asked is not None and state.fence_asked[0] == order.attempt
     if is_asked:
         return LauncherDecision(state)

@@ -194,7 +194,9 @@ class HardwareWatch:
                 text = self._read_agent()
                 at_s = self._clock.now_s()
                 wanted = METRICS - OWN
-                readings = [one for one in read_page(text, wanted, "here", at_s) if _is_told(one)]
+                readings = [
+                    one for one in read_page(text, wanted, "here", at_s) if _is_of_a_cause(one)
+                ]
             except SourceError as error:
                 self._note = str(error)
                 break
@@ -213,7 +215,7 @@ class HardwareWatch:
             self._sample()
 
 
-def _is_told(reading: HardwareReading) -> bool:
+def _is_of_a_cause(reading: HardwareReading) -> bool:
     """Return whether a reading belongs to the metrics of a cause."""
     chosen = SELECTIONS[reading.metric]
     is_chosen = chosen is None or dict(reading.labels).get(chosen[0]) in chosen[1]

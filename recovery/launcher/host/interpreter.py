@@ -10,8 +10,8 @@ from rankmend.errors import ConfigError, LaunchError
 
 IMPORT_S_MAX: Final = 300.0  # with `import torch` from a cold network file system
 
-_SAID_CHARACTERS: Final = 500
-_ASK_COUNT: Final = """
+_ERROR_CHARACTERS: Final = 500
+_COUNT_SCRIPT: Final = """
 import sys
 sys.path[:] = [entry for entry in sys.path if entry]
 import torch
@@ -25,7 +25,7 @@ print("devices", module.device_count() if is_device and module.is_available() el
 """
 
 _PROCESSORS_MAX: Final = 1 << 16
-_ASK_BINDING: Final = """
+_BINDING_SCRIPT: Final = """
 import json, sys
 sys.path[:] = [entry for entry in sys.path if entry]
 from torch.numa import binding
@@ -76,12 +76,12 @@ def count_devices(
 ) -> int:
     """Return how many devices of a kind (gpu, xpu, npu ... or auto) the torch of ``python`` sees, by torchrun's rules."""
     try:
-        told = ask_interpreter(python, _ASK_COUNT, [kind], environment, timeout_s)
+        told = ask_interpreter(python, _COUNT_SCRIPT, [kind], environment, timeout_s)
     except LaunchError as error:
         raise LaunchError(f"can't ask {python} for its devices: {error}") from error
     words = told.words
     if told.exit_code != 0 or len(words) != 2 or words[0] != "devices" or not words[1].isdigit():
-        said = told.error[-_SAID_CHARACTERS:]
+        said = told.error[-_ERROR_CHARACTERS:]
         raise LaunchError(f"can't ask {python} for its devices: exit code {told.exit_code}: {said}")
     return int(words[1])
 
@@ -97,7 +97,9 @@ def read_bindings(
     """
     what = f"--numa-binding {mode}: can't ask the PyTorch of {python}"
     try:
-        told = ask_interpreter(python, _ASK_BINDING, [mode, str(count)], environment, IMPORT_S_MAX)
+        told = ask_interpreter(
+            python, _BINDING_SCRIPT, [mode, str(count)], environment, IMPORT_S_MAX
+        )
     except LaunchError as error:
         raise ConfigError(f"{what}: {error}") from error
     if told.exit_code != 0:

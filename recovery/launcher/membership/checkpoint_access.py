@@ -129,7 +129,7 @@ class Storage:
         restored = [one for one in known if one.candidate.path == self._restored_path]
         if restored and restored[0] not in shown:
             shown = (*shown[: _KNOWN_MAX - 1], restored[0])
-        return tuple(map(_told, shown))
+        return tuple(map(_found_checkpoint, shown))
 
     def ask_fence(self, attempt: int, restore_path: str | None = None) -> None:
         """Have only this attempt publish: `advance` tells the end.
@@ -222,7 +222,7 @@ class Storage:
         except (OSError, RankmendError) as caught:
             error = str(caught)
         self._found_here = frozenset(one.candidate.path for one in verdicts if one.is_valid)
-        told = tuple(map(_told, verdicts[:CANDIDATES_MAX]))
+        told = tuple(map(_found_checkpoint, verdicts[:CANDIDATES_MAX]))
         free = self._fence.free_bytes()
         found = Found(empty_through, told, error, revision, free_bytes=-1 if free is None else free)
         try:
@@ -247,7 +247,7 @@ def _warn_of_missing(path: str) -> None:
         )
 
 
-def _told(verdict: CheckpointVerdict) -> FoundCheckpoint:
+def _found_checkpoint(verdict: CheckpointVerdict) -> FoundCheckpoint:
     one = verdict.candidate
     return FoundCheckpoint(
         one.path,

@@ -35,7 +35,7 @@ from recovery.launcher.processes.identity import ProcessIdentity, Standing
 from recovery.launcher.processes.standing import identify, judge
 
 _LOOK_S: Final = 0.25
-_SAY_AFTER_S: Final = 2.0
+_LOG_AFTER_S: Final = 2.0
 _TRIES_MAX: Final = 50
 
 
@@ -207,7 +207,7 @@ def _watch(
         lock = waiting.look_at_lock(folder, claim, challenger)
         if lock is LockState.FREE and claim.kind is OwnerKind.LAUNCHER:
             return None  # the last of its processes has ended just now
-        if watched_s >= _SAY_AFTER_S and not has_said:
+        if watched_s >= _LOG_AFTER_S and not has_said:
             has_said = True
             waiting.say(
                 f"the checkpoint folder belongs to {describe_owner(claim, challenger)}: "

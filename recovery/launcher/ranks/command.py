@@ -24,7 +24,7 @@ _TORCH = re.compile(
     rb"\b(torch|lightning|pytorch_lightning|accelerate|transformers|deepspeed|megatron|nemo|"
     rb"fairscale|composer|trl|axolotl|unsloth)\b"
 )
-_ASKS = re.compile(rb"rankmend|RANKMEND_RESUME")
+_USES_RESUME = re.compile(rb"rankmend|RANKMEND_RESUME")
 _FILES_MAX = 100  # that are read; a folder with more is no place for one script
 _LOCAL_RANK = "${local_rank}"  # torchrun's macro
 _RANK = "{rank}"  # in an argument that also names the checkpoint
@@ -217,7 +217,7 @@ def takes_checkpoint(command: RankCommand) -> bool | None:
         for path in files:
             with path.open("rb") as file:
                 text = file.read(_SCRIPT_BYTES_MAX + 1)
-            if len(text) > _SCRIPT_BYTES_MAX or _ASKS.search(text):
+            if len(text) > _SCRIPT_BYTES_MAX or _USES_RESUME.search(text):
                 return None
         is_alone = not any(
             path.is_dir() for path in script.parent.iterdir() if (path / "__init__.py").exists()

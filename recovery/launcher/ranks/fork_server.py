@@ -63,7 +63,7 @@ GUESS_S_MAX: Final = 120.0  # to get ready by a guess: what hangs at import is f
 RETRY_S: Final = 60.0
 # A server of a first run that lacks more of what its ranks have told gives way to one that has it. The ranks import the rest.
 LACKING_SHARE_MAX: Final = 0.1
-_NOTHING_TOLD: Final[Mapping[str, Any]] = {
+_NO_IMPORTS: Final[Mapping[str, Any]] = {
     "modules": [],
     "changes": [],
     "by_imports": {},
@@ -174,7 +174,7 @@ class ForkServer:
             self._wait("the fork server had not started yet")
         elif first and (kept is None or not kept.had_wrong_guess()):
             self._first, self._guesses_left = first, 1
-            self._told = {**_NOTHING_TOLD, "statements": first}
+            self._told = {**_NO_IMPORTS, "statements": first}
             self._wait("the fork server had not started yet")
 
     @property

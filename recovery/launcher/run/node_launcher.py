@@ -245,7 +245,7 @@ class NodeLauncher:
         ownership.check()
         code = link.exit_code(launcher.stop_requested)
         if link.outcome is not None:
-            _say_rank_error(link.outcome, self._output)
+            _show_rank_error(link.outcome, self._output)
         return code
 
     def _make(self, link: ControllerLink, held_open: tuple[int, ...]) -> Launcher:
@@ -381,7 +381,7 @@ def state_folder(options: RunOptions, environment: Mapping[str, str]) -> Path:
     return state.absolute()
 
 
-def _say_rank_error(outcome: JobOutcome, output: Output) -> None:
+def _show_rank_error(outcome: JobOutcome, output: Output) -> None:
     """Show the first rank's error once more, at the end of a job that could not be recovered.
 
     Not where the job has ended at its start: the error is the newest that the console shows.

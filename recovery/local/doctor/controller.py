@@ -59,7 +59,7 @@ def read_controller(
     answer, text = ControllerAnswer.NONE_NAMED, ""
     if urls:
         try:
-            answer, text = _ask(urls, token_file, ca_file)
+            answer, text = _query(urls, token_file, ca_file)
         except ConfigError as error:
             answer, text = ControllerAnswer.NO_FILE, str(error)
     if answer is ControllerAnswer.BAD_TOKEN and token_file is None:
@@ -77,7 +77,7 @@ def read_controller(
     )
 
 
-def _ask(
+def _query(
     urls: Sequence[str], token_file: Path | None, ca_file: Path | None
 ) -> tuple[ControllerAnswer, str]:
     from recovery.api.controller_errors import (  # noqa: PLC0415 - see the top

@@ -37,14 +37,14 @@ def read_state(told: Mapping[str, Any], unix_s: float) -> SeenNode:
     conditions = (told.get("status") or {}).get("conditions") or ()
     ready: Mapping[str, Any] = next((one for one in conditions if one.get("type") == "Ready"), {})
     status = str(ready.get("status", ""))
-    said = [] if status == "True" else [_say("Ready", ready)]
+    said = [] if status == "True" else [_condition_text("Ready", ready)]
     said += [
-        _say(str(one.get("type")), one)
+        _condition_text(str(one.get("type")), one)
         for one in conditions
         if one.get("type") != "Ready" and one.get("status") == "True"
     ]
     taints = [
-        _short(_say_taint(one))
+        _short(_taint_text(one))
         for one in (told.get("spec") or {}).get("taints") or ()
         if one.get("key") != _CORDON_TAINT
     ]
@@ -60,14 +60,14 @@ def read_state(told: Mapping[str, Any], unix_s: float) -> SeenNode:
     )
 
 
-def _say(kind: str, condition: Mapping[str, Any]) -> str:
+def _condition_text(kind: str, condition: Mapping[str, Any]) -> str:
     status = condition.get("status")
     name = kind if status == "True" else f"{kind} is {status or 'not reported'}"
     why = condition.get("message") or condition.get("reason") or ""
     return _short(f"{name}: {why}" if why else name)
 
 
-def _say_taint(taint: Mapping[str, Any]) -> str:
+def _taint_text(taint: Mapping[str, Any]) -> str:
     value = f"={taint['value']}" if taint.get("value") else ""
     return f"{taint.get('key', '')}{value}:{taint.get('effect', '')}"
 

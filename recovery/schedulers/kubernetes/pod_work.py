@@ -118,7 +118,7 @@ class PodWork:
             name for name in spaces if allows(OutsideAct.EVICT, {self._witness_of(name, owner)})
         }
         if pods and not theirs:
-            return MoveEnd(SlurmOutcome.REFUSED, _say_foreign(spaces, owner))
+            return MoveEnd(SlurmOutcome.REFUSED, _foreign_text(spaces, owner))
         pods = [one for one in pods if one.namespace in theirs]
         if len(pods) > _PODS_MAX:
             return MoveEnd(SlurmOutcome.REFUSED, f"{len(pods)} pods of job {job} are on {node}")
@@ -165,7 +165,7 @@ class PodWork:
         return f"pod {pod}: its eviction is read back"
 
 
-def _say_foreign(namespaces: Collection[str], owner: str) -> str:
+def _foreign_text(namespaces: Collection[str], owner: str) -> str:
     names = ", ".join(sorted(namespaces)[:4])
     return (
         f"the pods are not known to be {owner}'s: namespace {names} has no label {SUBJECT}={owner}"

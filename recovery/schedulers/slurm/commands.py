@@ -12,7 +12,7 @@ from recovery.schedulers.slurm.desk_lease import act_timeout_s
 
 PROGRAMS: Final = frozenset({"scontrol", "squeue", "sinfo", "sbatch", "scancel"})
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024  # 10,000 nodes on one line each take 10 MB
-_TOLD_MAX: Final = 500
+_FAULT_CHARACTERS_MAX: Final = 500
 _READERS: Final = frozenset({"squeue", "sinfo"})
 _READS: Final = (["show"], ["write"])  # of scontrol
 # What Slurm's programs say where slurmctld is away, is starting, or can't be told from one that is.
@@ -80,17 +80,23 @@ class SlurmCommands:
         try:
             done = run_slurm_program([path, *rest], timeout_s, self._environment)
         except SlurmSilentError as error:
-            raise SlurmAwayError(f"{_say(words)}: {error}") from None
+            raise SlurmAwayError(f"{_fault_text(words)}: {error}") from None
         except OSError as error:
-            raise SlurmAwayError(f"{_say(words)}: cannot run {path}: {error.strerror}") from error
+            raise SlurmAwayError(
+                f"{_fault_text(words)}: cannot run {path}: {error.strerror}"
+            ) from error
         if len(done.out) > ANSWER_BYTES_MAX:
-            raise SlurmError(f"{_say(words)}: an answer of {len(done.out)} bytes is too long")
+            raise SlurmError(
+                f"{_fault_text(words)}: an answer of {len(done.out)} bytes is too long"
+            )
         out = done.out.decode("utf-8", "replace")
         if done.code == 0:
             return out
         told = done.errors.decode("utf-8", "replace").strip() or out.strip()
         if done.is_not_run:
-            raise SlurmAwayError(f"{_say(words)}: cannot be run: {printable(told[:_TOLD_MAX])}")
+            raise SlurmAwayError(
+                f"{_fault_text(words)}: cannot be run: {printable(told[:_FAULT_CHARACTERS_MAX])}"
+            )
         raise _error(words, done.code, told)
 
     def _timeout_of(self, words: Sequence[str]) -> float:
@@ -100,7 +106,9 @@ class SlurmCommands:
         left_s = self._left_s()
         timeout_s = act_timeout_s(self.timeout_s, left_s)
         if timeout_s is None:
-            raise SlurmAwayError(f"{_say(words)}: not run: the lease has only {left_s:.1f} s left")
+            raise SlurmAwayError(
+                f"{_fault_text(words)}: not run: the lease has only {left_s:.1f} s left"
+            )
         return timeout_s
 
 
@@ -111,7 +119,7 @@ def is_reading(words: Sequence[str]) -> bool:
 
 
 def _error(words: Sequence[str], code: int, told: str) -> SlurmError:
-    text = f"{_say(words)}: exit code {code}: {printable(told[:_TOLD_MAX])}"
+    text = f"{_fault_text(words)}: exit code {code}: {printable(told[:_FAULT_CHARACTERS_MAX])}"
     lower = told.lower()
     if any(one in lower for one in _AWAY):
         return SlurmAwayError(text)
@@ -122,5 +130,5 @@ def _error(words: Sequence[str], code: int, told: str) -> SlurmError:
     return SlurmError(text)
 
 
-def _say(words: Sequence[str]) -> str:
-    return printable(" ".join(words)[:_TOLD_MAX])
+def _fault_text(words: Sequence[str]) -> str:
+    return printable(" ".join(words)[:_FAULT_CHARACTERS_MAX])

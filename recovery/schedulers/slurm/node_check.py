@@ -113,7 +113,9 @@ class _Check:
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         process.wait(_REAP_S_MAX)
                     why = "stopped" if self._should_stop.is_set() else "no end"
-                    return CheckEnd(None, f"{why} after {self._timeout_s:g} s{_said(tail)}")
+                    return CheckEnd(
+                        None, f"{why} after {self._timeout_s:g} s{_last_line_text(tail)}"
+                    )
                 if selector.get_map():
                     if selector.select(_LOOK_S) and (more := _read(output.fileno())) is not None:
                         tail = (tail + more)[-_TAIL_BYTES:]
@@ -144,6 +146,6 @@ def _last_line(tail: bytes) -> str:
     return printable(lines[-1][:LINE_MAX]) if lines else ""
 
 
-def _said(tail: bytes) -> str:
+def _last_line_text(tail: bytes) -> str:
     line = _last_line(tail)
     return f": {line}" if line else ""

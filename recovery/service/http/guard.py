@@ -42,8 +42,8 @@ log = logging.getLogger(__name__)
 _AT_ONCE: Final = 64  # connections between two looks at everything else
 _SHORT_S: Final = 1.0  # without descriptors or memory; as asyncio's own servers
 _SHORT_OF: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-_TOLD_S: Final = 60.0  # between two log lines about one address
-_TOLD_MAX: Final = 1_000
+_LOG_AGAIN_S: Final = 60.0  # between two log lines about one address
+_LOGGED_MAX: Final = 1_000
 
 
 class Handler(Protocol):
@@ -439,11 +439,11 @@ class Entrance:
         """Log who is turned away, once a minute for each address."""
         now_s = self._room.now_s()
         told_s = self._told_at_s.get(address)
-        if told_s is not None and now_s - told_s < _TOLD_S:
+        if told_s is not None and now_s - told_s < _LOG_AGAIN_S:
             return
         self._told_at_s.pop(address, None)
         self._told_at_s[address] = now_s
-        if len(self._told_at_s) > _TOLD_MAX:
+        if len(self._told_at_s) > _LOGGED_MAX:
             del self._told_at_s[next(iter(self._told_at_s))]
         log.warning("connection refused", extra={"peer": address, "reason": refusal})
 

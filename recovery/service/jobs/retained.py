@@ -167,11 +167,11 @@ def _slim_words(words: SaidAtEnd | None) -> SaidAtEnd | None:
         return None
     beside = tuple(line[:_TEXT_MAX] for line in words.beside[:_LINES_MAX])
     return SaidAtEnd(
-        _slim_said(words.error), _slim_said(words.device), beside, words.exit_text[:_TEXT_MAX]
+        _slim_error(words.error), _slim_error(words.device), beside, words.exit_text[:_TEXT_MAX]
     )
 
 
-def _slim_said(said: SaidError | None) -> SaidError | None:
+def _slim_error(said: SaidError | None) -> SaidError | None:
     if said is None:
         return None
     return replace(said, fingerprint=said.fingerprint[:_TEXT_MAX], line=said.line[:_TEXT_MAX])

@@ -158,13 +158,13 @@ class PeerLine:
         close(self._connection)
 
     def say(self, message: Struct) -> None:
-        _say(self._connection, message)
+        _send(self._connection, message)
 
     def hear(self, kind: type[_M]) -> _M:
-        return _hear(self._connection, kind)
+        return _receive(self._connection, kind)
 
     def hear_request(self) -> Request:
-        request: Request = _hear(self._connection, Request)  # type: ignore[arg-type] # a union
+        request: Request = _receive(self._connection, Request)  # type: ignore[arg-type] # a union
         return request
 
     def send(self, chunk: memoryview) -> None:
@@ -186,13 +186,13 @@ def accept(
     secured = _secure(connection, context, is_server=True)
     try:
         ours = secrets.token_hex(NONCE_BYTES)
-        _say(secured, Challenge(ours))
-        hello = _hear(secured, Hello)
+        _send(secured, Challenge(ours))
+        hello = _receive(secured, Hello)
         asked = ("copy", node, hello.node, ours, hello.nonce, certificate)
         key = next((key for key in keys if any(key.holds(mac, *asked) for mac in hello.macs)), None)
         if key is None or hello.to != node:
             raise PeerFaultError(CopyFault.UNPROVEN, "it has no proof of this job's secret")
-        _say(secured, Welcome(key.prove("welcome", ours, hello.nonce, certificate)))
+        _send(secured, Welcome(key.prove("welcome", ours, hello.nonce, certificate)))
         secured.settimeout(STALL_S_MAX)
         return PeerLine(secured, hello.node)
     except BaseException:
@@ -220,11 +220,11 @@ def connect(
     try:
         der = secured.getpeercert(binary_form=True) or b""
         certificate = hashlib.sha256(der).hexdigest()
-        theirs, ours = _hear(secured, Challenge).nonce, secrets.token_hex(NONCE_BYTES)
+        theirs, ours = _receive(secured, Challenge).nonce, secrets.token_hex(NONCE_BYTES)
         said = ("copy", to, node, theirs, ours, certificate)
-        _say(secured, Hello(node, to, ours, tuple(key.prove(*said) for key in keys)))
+        _send(secured, Hello(node, to, ours, tuple(key.prove(*said) for key in keys)))
         try:
-            welcome = _hear(secured, Welcome)
+            welcome = _receive(secured, Welcome)
         except (EOFError, ConnectionError, ssl.SSLError) as error:
             text = f"{to} does not accept our proof of the job's secret"
             raise PeerFaultError(CopyFault.UNPROVEN, text) from error
@@ -259,12 +259,12 @@ def close(connection: socket.socket) -> None:
     connection.close()
 
 
-def _say(connection: ssl.SSLSocket, message: Struct) -> None:
+def _send(connection: ssl.SSLSocket, message: Struct) -> None:
     body = msgspec.json.encode(message)
     connection.sendall(_SIZE.pack(len(body)) + body)
 
 
-def _hear(connection: ssl.SSLSocket, kind: type[_M]) -> _M:
+def _receive(connection: ssl.SSLSocket, kind: type[_M]) -> _M:
     head = bytearray(_SIZE.size)
     _fill(connection, memoryview(head))
     (size,) = _SIZE.unpack(head)

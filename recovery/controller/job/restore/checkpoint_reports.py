@@ -36,7 +36,7 @@ metadata server notices.
 # Defects of the checkpoint itself, whichever node sees them first.
 _DEFECTS: Final = (Hindrance.DAMAGED, Hindrance.WRITING, Hindrance.MISSING, Hindrance.ALIAS)
 
-_Told = Mapping[str, Sequence[CheckpointVerdict]]
+_VerdictsByNode = Mapping[str, Sequence[CheckpointVerdict]]
 
 
 def verdicts_of(found: Iterable[FoundCheckpoint]) -> tuple[CheckpointVerdict, ...]:
@@ -253,7 +253,7 @@ def divide(readers: Sequence[CheckpointReader]) -> tuple[CheckpointReader, ...]:
 
 def join_checkpoints(
     readers: Sequence[CheckpointReader],
-    told: _Told,
+    told: _VerdictsByNode,
     homes: Mapping[int, RankHome] | None = None,
     saved_by: int = 0,
 ) -> tuple[CheckpointVerdict, ...]:
@@ -282,7 +282,9 @@ def join_checkpoints(
     return join_disks(joined, homes, saved_by, silent)
 
 
-def _join_folder(readers: Sequence[CheckpointReader], told: _Told) -> tuple[CheckpointVerdict, ...]:
+def _join_folder(
+    readers: Sequence[CheckpointReader], told: _VerdictsByNode
+) -> tuple[CheckpointVerdict, ...]:
     """Return one verdict on each checkpoint of one folder."""
     if len(readers) == 1:
         (reader,) = readers
@@ -322,12 +324,14 @@ def _of_its_share(reader: CheckpointReader, verdict: CheckpointVerdict) -> Check
 
 
 def _join_shares(
-    readers: Sequence[CheckpointReader], told: _Told, by_node: Mapping[str, CheckpointVerdict]
+    readers: Sequence[CheckpointReader],
+    told: _VerdictsByNode,
+    by_node: Mapping[str, CheckpointVerdict],
 ) -> CheckpointVerdict:
     """Return the verdict on one checkpoint from those of the nodes that see it."""
     defect = _first(by_node, *_DEFECTS)
     if defect is not None:
-        return _say_who(defect, by_node)
+        return _with_finder(defect, by_node)
     wholes = [one for one in by_node.values() if one.is_valid and one.share.is_whole]
     if wholes:
         return min(wholes, key=lambda one: one.unchecked_bytes)
@@ -342,7 +346,7 @@ def _join_shares(
         return replace(first, reason=reason, share=Share(), unchecked_bytes=unchecked_bytes)
     unreadable = _first(by_node, Hindrance.UNREADABLE, None)
     if unreadable is not None:
-        return _say_who(unreadable, by_node)
+        return _with_finder(unreadable, by_node)
     seen = next(iter(valid.values() or by_node.values()))
     late = [node for node in missing if node not in told]
     blind = [node for node in missing if node in told and node not in by_node]
@@ -362,7 +366,7 @@ def _first(
     )
 
 
-def _say_who(
+def _with_finder(
     defect: CheckpointVerdict, by_node: Mapping[str, CheckpointVerdict]
 ) -> CheckpointVerdict:
     """Return the verdict with the node that has found it, where the others have not."""

@@ -117,13 +117,13 @@ def refuse_same_start(ledger: Ledger, policy: Policy, choice: Choice) -> str | N
     of_choice = sum(one.identity == choice.identity for one in alike)
     refusal = None
     if last.is_loading and last.is_fallback and is_exhausted:
-        refusal = _say_not_loaded(failures)
+        refusal = _not_loaded_text(failures)
     elif last.is_fallback and not last.is_loading and len(starts) > 1:
         refusal = f"the same error before the first step from {len(starts)} checkpoints: {_PROGRAM}"
     elif choice.fallen_back_from and (of_choice == 0 or last.identity != choice.identity):
         pass  # an older checkpoint, which this error does not come from
     elif last.is_loading and len(starts) > 1 and of_choice >= tries:
-        refusal = _say_not_loaded(failures)
+        refusal = _not_loaded_text(failures)
     elif run.count >= tries or of_choice >= tries:
         refusal = say_same_error(ledger, count=of_choice)
     return refusal
@@ -169,7 +169,7 @@ def _reason(identity: str, failures: Sequence[StartFailure], policy: Policy) -> 
     return None
 
 
-def _say_not_loaded(failures: Sequence[StartFailure]) -> str:
+def _not_loaded_text(failures: Sequence[StartFailure]) -> str:
     """Return which checkpoints could not be loaded, each with the program's own error."""
     errors = {one.name: one.error for one in failures if one.is_loading}
     named = [f"{name} ({error})" for name, error in list(errors.items())[:_PASSED_NAMED_MAX]]
@@ -586,7 +586,7 @@ def _without_checkpoint(
     )
     known = ledger.restorable_path
     is_start = ledger.attempt == 0 or _is_persons_start(ledger)
-    what = _say_unrestorable(seen) if seen else "no checkpoint found"
+    what = _unrestorable_text(seen) if seen else "no checkpoint found"
     if may_begin:
         reason = f"{what}; a person wants it so"
         return Choice(True, None, reason, others, is_new_run=ledger.attempt > 0)
@@ -604,7 +604,7 @@ def _without_checkpoint(
     return Choice(True, None, what, others)
 
 
-def _say_unrestorable(seen: Sequence[CheckpointVerdict]) -> str:
+def _unrestorable_text(seen: Sequence[CheckpointVerdict]) -> str:
     """Return how many look like checkpoints, and why none of them can be restored."""
     named = "; ".join(f"{one.candidate.tag}: {one.reason}" for one in seen[:_NAMED_MAX])
     more = f"; and {len(seen) - _NAMED_MAX} more" if len(seen) > _NAMED_MAX else ""

@@ -44,7 +44,7 @@ def plan(place: FaultPlace) -> FaultPlan:
         case FaultKind.FILE_LIMIT | FaultKind.JOURNAL_FULL:
             return _limit_files(process)
         case _:
-            return _ask_hook(place, process)
+            return _request_hook(place, process)
 
 
 def _strike(process: ProcessRef) -> None:
@@ -80,7 +80,7 @@ def _limit_files(process: ProcessRef) -> FaultPlan:
     )
 
 
-def _ask_hook(place: FaultPlace, process: ProcessRef) -> FaultPlan:
+def _request_hook(place: FaultPlace, process: ProcessRef) -> FaultPlan:
     fault, options = place.request.fault, place.request.options
     file = place.found.drill_file
     if file is None:

@@ -30,11 +30,11 @@ def main(arguments: Sequence[str]) -> None:
     served = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)  # before it is covered
     before = count_mounts(folder)
     end_with_pipe()
-    threading.Thread(target=_tell_when_mounted, args=(folder, before), daemon=True).start()
+    threading.Thread(target=_report_when_mounted, args=(folder, before), daemon=True).start()
     _serve(mode, folder, served)
 
 
-def _tell_when_mounted(folder: str, before: int) -> None:
+def _report_when_mounted(folder: str, before: int) -> None:
     pause = threading.Event()
     for _ in range(round(_READY_S_MAX / _POLL_S)):
         if count_mounts(folder) > before:

@@ -63,7 +63,7 @@ def take_from_slurm(
     taken: list[str] = []
     if "nnodes" not in given and not options.standalone:
         options = replace(options, nnodes=str(len(step.nodes)))
-        taken.append(_nodes_told(step, options))
+        taken.append(_nodes_text(step, options))
     if "nproc_per_node" not in given and (gpus := count_gpus(environment)):
         options = replace(options, nproc_per_node=str(gpus))
         taken.append(f"a rank for each of {gpus} GPUs" if gpus > 1 else "a rank for its GPU")
@@ -128,7 +128,7 @@ def _hint_at_srun(
         )
 
 
-def _nodes_told(step: SlurmStep, options: RunOptions) -> str:
+def _nodes_text(step: SlurmStep, options: RunOptions) -> str:
     count = len(step.nodes)
     if not options.spares:
         return counted(count, "node")
