@@ -48,6 +48,8 @@ Number = Annotated[int, Meta(ge=0, le=0xFFFFFFFF)]
 Text = Annotated[str, Meta(max_length=256)]
 Places = Annotated[tuple[Text, ...], Meta(max_length=PLACES_MAX)]
 
+JobId = Annotated[str, Meta(max_length=36)]
+
 
 class ReportedStep(Struct, frozen=True, array_like=True):
     """One finished step of a rank with sections. Totals are since the process attached."""
@@ -177,9 +179,6 @@ class WatchedReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     # Of our own launchers. They report their ranks themselves; this is a second word on where they run.
     present: Annotated[tuple[PresentJob, ...], Meta(max_length=PRESENT_MAX)] = ()
     left: Annotated[tuple[LeftJob, ...], Meta(max_length=PRESENT_MAX)] = ()
-
-
-JobId = Annotated[str, Meta(max_length=36)]
 
 
 class ReportTaken(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -34,6 +34,42 @@ LATE_INTERVALS: Final = 2 * STALE_INTERVALS
 LATE_S_MIN: Final = 10.0  # a stall of a busy machine is shorter
 HURRY_S_MIN: Final = 0.2  # between a run and one out of turn: at most 5 extra runs a second
 
+FAMILIES: Final[tuple[Family, ...]] = (
+    gauge(
+        "collector_success",
+        "",
+        ("collector",),
+        "1 when the last finished run succeeded, 0 when its source was broken; no series when the node has no such source.",
+    ),
+    gauge(
+        "collector_present",
+        "",
+        ("collector",),
+        "1 when this node has the collector's source, 0 when it hangs and had none; no series when the node has no such source.",
+    ),
+    gauge(
+        "collector_duration_seconds",
+        "seconds",
+        ("collector",),
+        "How long the last finished run took.",
+    ),
+    gauge(
+        "collector_age_seconds",
+        "seconds",
+        ("collector",),
+        "Age of the collector's newest answer; grows while it is stuck or broken.",
+    ),
+    counter(
+        "collector_failures", "", ("collector",), "Runs that failed because the source was broken."
+    ),
+    gauge(
+        "collector_stale",
+        "",
+        ("collector",),
+        "1 when the newest answer is so old that the page no longer shows its values.",
+    ),
+)
+
 
 class Workers:
     """The threads that run collectors, so that a collector that hangs delays no other.
@@ -97,43 +133,6 @@ class Workers:
                 run = self._waiting.popleft()
                 self._busy_since_s = perf_counter()
             run()
-
-
-FAMILIES: Final[tuple[Family, ...]] = (
-    gauge(
-        "collector_success",
-        "",
-        ("collector",),
-        "1 when the last finished run succeeded, 0 when its source was broken; no series when the node has no such source.",
-    ),
-    gauge(
-        "collector_present",
-        "",
-        ("collector",),
-        "1 when this node has the collector's source, 0 when it hangs and had none; no series when the node has no such source.",
-    ),
-    gauge(
-        "collector_duration_seconds",
-        "seconds",
-        ("collector",),
-        "How long the last finished run took.",
-    ),
-    gauge(
-        "collector_age_seconds",
-        "seconds",
-        ("collector",),
-        "Age of the collector's newest answer; grows while it is stuck or broken.",
-    ),
-    counter(
-        "collector_failures", "", ("collector",), "Runs that failed because the source was broken."
-    ),
-    gauge(
-        "collector_stale",
-        "",
-        ("collector",),
-        "1 when the newest answer is so old that the page no longer shows its values.",
-    ),
-)
 
 
 def runner_metrics(view: CollectorView) -> tuple[Metric, ...]:

@@ -67,6 +67,11 @@ _GPU_HEAD: Final = re.compile(
 _GPU_OTHER_END: Final = re.compile(r"NVRM: installed in this system (?:is not|requires)")
 _DICTIONARY_PCI: Final = re.compile(r"\+pci:(" + PCI + ")")
 
+# A line without any of these changes nothing: it is only counted.
+LITERALS: Final = tuple(
+    dict.fromkeys((*_CONTEXTS, *(text for rule in (*RULES, *FABRIC_RULES) for text in rule.sought)))
+)
+
 
 def _by_literal(rules: tuple[Rule, ...]) -> Literals:
     literals = dict.fromkeys(rule.literal for rule in rules)
@@ -75,10 +80,6 @@ def _by_literal(rules: tuple[Rule, ...]) -> Literals:
 
 _BY_LITERAL: Final = _by_literal(RULES)
 _FABRIC_BY_LITERAL: Final = _by_literal(FABRIC_RULES)
-# A line without any of these changes nothing: it is only counted.
-LITERALS: Final = tuple(
-    dict.fromkeys((*_CONTEXTS, *(text for rule in (*RULES, *FABRIC_RULES) for text in rule.sought)))
-)
 
 
 def _search(record: Record) -> tuple[Rule, KernelEvent] | None:

@@ -23,6 +23,8 @@ ALIGNED_BYTES: Final = 4096  # at least a page and a block of the disk, as O_DIR
 _HUGE_BYTES: Final = 2 << 20  # of x86-64 and of arm64 with pages of 4 KiB
 _AHEAD_BYTES: Final = 8 << 20
 
+_spare = threading.local()  # a thread that hangs in a read keeps the buffer of that read
+
 
 class BulkReads:
     """Reads of one open file, whose offsets only grow. It owns the flags of the descriptor."""
@@ -103,9 +105,6 @@ class BulkReads:
         if end > begin:
             _advise(self._descriptor, begin, end - begin, os.POSIX_FADV_WILLNEED)
             self._fetched = end
-
-
-_spare = threading.local()  # a thread that hangs in a read keeps the buffer of that read
 
 
 def take_buffer() -> memoryview:

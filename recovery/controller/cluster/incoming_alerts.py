@@ -28,6 +28,9 @@ TEXT_MAX: Final = 16_384  # characters of a label's or an annotation's value
 _NODE_NAME: Final = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9._:\]%-]{0,252}")
 _NEVER: Final = datetime(1, 1, 1, tzinfo=timezone.utc)  # Go's zero time: "while it fires"
 
+_Text = Annotated[str, msgspec.Meta(max_length=TEXT_MAX)]
+_Pairs = Annotated[dict[_Text, _Text], msgspec.Meta(max_length=LABELS_MAX)]
+
 
 class AlertsError(RankmendError):
     """A message with alerts can't be understood."""
@@ -39,10 +42,6 @@ class IncomingAlert:
     annotations: Mapping[str, str]
     starts_unix_s: float | None
     is_firing: bool
-
-
-_Text = Annotated[str, msgspec.Meta(max_length=TEXT_MAX)]
-_Pairs = Annotated[dict[_Text, _Text], msgspec.Meta(max_length=LABELS_MAX)]
 
 
 class _Alert(msgspec.Struct, rename="camel"):

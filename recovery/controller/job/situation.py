@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 
 _WARNINGS_MAX: Final = 100
 
+BACKOFF: Final = Backoff(first_s=0.5, cap_s=5.0)  # between two tries to write a failed journal
+
 
 class LastingTimes:
     """For how long the things that the controller waits for have lasted, by keys that name an attempt, an incident or a node.
@@ -63,9 +65,6 @@ class LastingTimes:
         """Count so many seconds less of everything."""
         for times_s in (self._since_s, self._before_s):
             times_s.update({key: at_s + paused_s for key, at_s in times_s.items()})
-
-
-BACKOFF: Final = Backoff(first_s=0.5, cap_s=5.0)  # between two tries to write a failed journal
 
 
 class BudgetStore(Protocol):

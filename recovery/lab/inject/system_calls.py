@@ -38,6 +38,8 @@ _OUTPUT_CHARACTERS_MAX: Final = 300
 
 _T = TypeVar("_T")
 
+_MAGIC: Final = struct.pack("=I", 0x45311224)
+
 
 def count_mounts(path: str) -> int:
     """Return how many mounts lie on a folder, one above the other, in this mount namespace."""
@@ -76,9 +78,6 @@ def _check(path: str, result: int) -> None:
 
 def _plain(text: str) -> str:
     return _OCTAL.sub(lambda found: os.fsdecode(bytes([int(found[1], 8)])), text)
-
-
-_MAGIC: Final = struct.pack("=I", 0x45311224)
 
 
 def without_kernels(saved: bytes) -> bytes:

@@ -36,6 +36,10 @@ LAST_CALL_S_MAX: Final = 300.0  # ten times `Policy.join_wait_s`, which a servic
 _SHUTDOWN_TIMEOUT: Final = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 _NEVER_S = 1e12
 
+NEVER_HUNG = HungLimits(
+    floor_s=_NEVER_S, ceil_s=_NEVER_S, stopped_floor_s=_NEVER_S, startup_s=_NEVER_S
+)
+
 
 def read_policy(path: Path | None) -> Policy:
     """Return the limits in a TOML file on top of the defaults; without a file, the defaults.
@@ -54,11 +58,6 @@ def read_policy(path: Path | None) -> Policy:
         return replace(convert_table(table, Policy, ("policy",), hidden=("hung",)), hung=hung)
     except ConfigError as error:
         raise file.named(error) from error
-
-
-NEVER_HUNG = HungLimits(
-    floor_s=_NEVER_S, ceil_s=_NEVER_S, stopped_floor_s=_NEVER_S, startup_s=_NEVER_S
-)
 
 
 @dataclass(frozen=True, slots=True)

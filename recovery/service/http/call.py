@@ -30,6 +30,17 @@ BODY_S_MAX: Final = 30.0  # 8 MiB at 2.2 Mbit/s
 NODE_BODY_BYTES_MAX: Final = 2 * 1024 * 1024  # an agent's message is 500 kB at most
 NODE_SHARE: Final = 16  # a node may hold 1/16 of the bytes that all bodies may hold
 
+_Word = Annotated[str, msgspec.Meta(pattern=wire.NAME_PATTERN)]
+
+PATH_PARTS: Final[dict[str, Any]] = {
+    "job": wire.Uuid,
+    "node": wire.Name,
+    "scope": _Word,
+    "window": _Word,
+    "incident": _Word,
+}
+"""What may stand in each part of a path, by the name of the part."""
+
 
 class BadError(RankmendError):
     """The request can't be understood."""
@@ -69,18 +80,6 @@ class Call(Generic[Given]):
     def job(self) -> tuple[str, RegisteredJob]:
         """Return the one job that the request names, with its id."""
         return self.job_ids[0], self.known[self.job_ids[0]]
-
-
-_Word = Annotated[str, msgspec.Meta(pattern=wire.NAME_PATTERN)]
-
-PATH_PARTS: Final[dict[str, Any]] = {
-    "job": wire.Uuid,
-    "node": wire.Name,
-    "scope": _Word,
-    "window": _Word,
-    "incident": _Word,
-}
-"""What may stand in each part of a path, by the name of the part."""
 
 
 def read_parts(found: Mapping[str, str]) -> dict[str, str]:
