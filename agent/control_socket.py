@@ -18,12 +18,12 @@ from typing import Any, Final
 
 from rankmend.errors import ConfigError, RankmendError, SourceError
 
+log = logging.getLogger(__name__)
+
 MESSAGE_BYTES_MAX: Final = 4096
 REQUEST_S_MAX: Final = 5.0  # for a client that connects and sends nothing
 ANSWER_S_MAX: Final = 30.0  # a release waits at most 12 s for a child
 _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid (unix(7))
-
-log = logging.getLogger(__name__)
 
 Command = Callable[[Mapping[str, Any]], str]
 

@@ -23,6 +23,8 @@ from rankmend.errors import ConfigError, NoSourceError, RankmendError, SourceErr
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+log = logging.getLogger(__name__)
+
 GROUP: Final = "rankmend.collectors"
 PLUGINS_MAX: Final = 16
 FAMILIES_MAX: Final = 200  # per plugin; NVML, the largest source here, has about 100
@@ -33,8 +35,6 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _LABEL: Final = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _RESERVED_LABELS: Final = frozenset({"job", "instance", "node", "le", "quantile"})
 _PROOF: Final = {True: "proved on hardware", False: "unproved on hardware", None: "unknown"}
-
-log = logging.getLogger(__name__)
 
 FAMILIES: Final[tuple[Family, ...]] = (
     gauge(

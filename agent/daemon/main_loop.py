@@ -17,13 +17,13 @@ from rankmend.milestones import ProcessMilestone, name_milestone
 from rankmend.notify import Notifier
 from rankmend.signals import SignalInbox
 
+log = logging.getLogger(__name__)
+
 STOPPING: Final = frozenset({signal.SIGTERM, signal.SIGINT})
 RELOADING: Final = signal.SIGHUP
 READY_S_MAX: Final = 10.0  # as long as `--once` waits
 _WATCH_S: Final = 5.0  # a collector is stale after 10 s at the soonest
 _STARTING_S: Final = 0.02  # between looks until ready: the start is to take less than a second
-
-log = logging.getLogger(__name__)
 
 
 class Sampling(Protocol):

@@ -48,6 +48,8 @@ from rankmend.clock import Clock
 from rankmend.injected_log import INJECTED_LOG
 from rankmend.node import is_name_given, node_name
 
+log = logging.getLogger(__name__)
+
 ONCE_S_MAX: Final = 10.0  # for `--once`; what has not answered by then is missing on the page
 
 # How seldom collectors run until a reader is expected. No check of the shipped table reads the first two; of the others,
@@ -64,8 +66,6 @@ SHOWN_METRICS: Final = frozenset(
         *(family.name for family in (*agent_collector.FAMILIES, *rank_nics.FAMILIES)),
     )
 )
-
-log = logging.getLogger(__name__)
 
 
 @runtime_checkable

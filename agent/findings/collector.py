@@ -37,14 +37,14 @@ from rankmend.clock import Clock, read_boot_id
 from rankmend.errors import StorageError
 from rankmend.links import RUNBOOKS, check_runbooks
 
+log = logging.getLogger(__name__)
+
 SAVE_S: Final = 60.0  # what else is lost in a crash: looks that have not become a finding yet
 DAY_S: Final = 86_400.0
 RAISES_MAX: Final = 10_000  # remembered for the last day
 XID_COLLECTOR: Final = "gpu"
 _SEVERITIES: Final = tuple(member.value for member in Severity)
 _KERNEL_CHECKS: Final = ("kernel_", "xid_", "sxid_")
-
-log = logging.getLogger(__name__)
 
 _FINDING: Final = ("check", "component", "uuid", "device", "severity", "action")
 FAMILIES: Final[tuple[Family, ...]] = (

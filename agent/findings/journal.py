@@ -24,14 +24,14 @@ from rankmend.errors import ConfigError, StorageError
 from rankmend.files import read_if_there, replace_file
 from rankmend.own_folder import open_to_append, refuse_foreign_link
 
+log = logging.getLogger(__name__)
+
 FILE_BYTES_MAX: Final = 1_000_000  # about 1,500 changes; quiet nodes have a few a day
 KEEP: Final = 4
 STATE_BYTES_MAX: Final = 16_000_000
 RELEASES_MAX: Final = 100  # read at once
 VERSION: Final = 1
 _DISK_TROUBLE: Final = frozenset((errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO))
-
-log = logging.getLogger(__name__)
 
 
 class SavedState(msgspec.Struct, frozen=True, kw_only=True):

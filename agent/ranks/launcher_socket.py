@@ -27,12 +27,12 @@ from rankmend.errors import ConfigError, SourceError
 from rankmend.hook import layout
 from rankmend.progress import ProgressReader
 
+log = logging.getLogger(__name__)
+
 FIRST_MESSAGE_S_MAX: Final = 10.0  # a launcher sends right after connecting
 MESSAGES_PER_MINUTE_MAX: Final = 120  # one an attempt: a restart takes longer than 0.5 s
 _LOG_LINES_PER_MINUTE_MAX: Final = 20
 _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid (unix(7))
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)

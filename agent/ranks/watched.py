@@ -30,6 +30,8 @@ from rankmend.hook.watched_layout import FOLDER_PREFIX, JOB_FILE, ROOT, job_id_o
 from rankmend.hook.writer import read_start_ticks
 from rankmend.progress import ProgressReader, open_owned
 
+log = logging.getLogger(__name__)
+
 JOBS_OF_USER_MAX: Final = 64
 FOLDERS_MAX: Final = 4096
 USERS_MAX: Final = 64
@@ -43,8 +45,6 @@ SETTLED_NS: Final = 1_000_000_000  # file systems stamp changes to 4 ms, old one
 _FOLDER: Final = re.compile(FOLDER_PREFIX + r"([0-9]{1,10})(-[A-Za-z0-9_]{1,16})?")
 _RANK: Final = re.compile(r"rank-([0-9]{1,10})\.progress")
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-
-log = logging.getLogger(__name__)
 
 Text = Annotated[str, Meta(max_length=200)]
 

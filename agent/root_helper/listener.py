@@ -36,6 +36,8 @@ from rankmend.clock import Clock
 from rankmend.errors import ConfigError, SourceError
 from rankmend.signals import SignalInbox
 
+log = logging.getLogger(__name__)
+
 IDLE_S: Final = 5.0  # the agent asks at once what it asks each minute; an answer is reused so long
 REUSE_S: Final = 5.0  # half of the shortest interval of the agent's collectors that ask
 CONNECTIONS_MAX: Final = 9  # one for each query of one agent, and three to spare
@@ -44,8 +46,6 @@ ANSWER_S_MAX: Final = 10.0  # for a peer that does not read
 _LOG_LINES_PER_MINUTE_MAX: Final = 20
 _STOPPING: Final = frozenset({signal.SIGTERM, signal.SIGINT})
 _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid (unix(7))
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)

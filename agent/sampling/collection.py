@@ -18,6 +18,8 @@ from agent.metrics import Family, Metric
 from rankmend.clock import Clock
 from rankmend.errors import NoSourceError, SourceError
 
+log = logging.getLogger(__name__)
+
 Revision = NewType("Revision", int)
 """Numbers the changes of one collector's answers. It only grows while the agent runs."""
 
@@ -31,8 +33,6 @@ QUICK_INTERVAL_S_MAX: Final = (
 )
 ABSENT_S: Final = 5.0  # how often a source that the node lacks is looked for: half of the node's collectors have none
 SERIES_MAX: Final = 10_000  # per collector; a node has about 2,000 in all (limits, section B)
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,8 @@ from rankmend.clock import Clock
 if TYPE_CHECKING:
     from apscheduler.schedulers.background import BackgroundScheduler
 
+log = logging.getLogger(__name__)
+
 LATE_S: Final = 1.0  # then `watch` stops waiting for a job: a busy machine is late by less
 EARLY_S: Final = 0.05  # how much two clocks may differ over one interval
 _SOON_S: Final = 0.001  # a date that APScheduler takes for one in the future
@@ -34,7 +36,6 @@ Action = Callable[[], None]
 
 # At INFO, APScheduler's executor logs the begin and the end of each run.
 logging.getLogger("apscheduler").setLevel(logging.WARNING)
-log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)

@@ -61,9 +61,8 @@ def scan_nics(sysfs_root: Path, excluded: Sequence[str]) -> tuple[Topology, list
     """Return the network cards, and the topology for the planes of their ports."""
     topology = read_topology(sysfs_root, excluded)
     devices: list[Device] = []
-    seen: set[str] = (
-        set()
-    )  # a cloud's virtual function has the address of the device that it serves
+    # a cloud's virtual function has the address of the device that it serves
+    seen: set[str] = set()
     for nic in topology.nics:
         folder = sysfs_root / "class" / ("infiniband" if nic.is_rdma else "net") / nic.name
         place = _resolved(folder)

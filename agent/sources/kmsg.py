@@ -21,12 +21,12 @@ from detectors.kernel.log import Record, parse_kmsg
 from rankmend.errors import NoSourceError, SourceError
 from rankmend.files import read_if_there, replace_file
 
+log = logging.getLogger(__name__)
+
 RECORD_BYTES_MAX: Final = 16_384  # CONSOLE_EXT_LOG_MAX is 8192 (kernel/printk/printk.c)
 SAVED_BYTES_MAX: Final = 4_000_000  # 550 groups of at most 6 KB
 _VERSION: Final = 1
 _OVERWRITTEN_IN_A_ROW_MAX: Final = 100  # reads that find their record gone: the log runs too fast
-
-log = logging.getLogger(__name__)
 
 
 class KernelLogDevice(Protocol):
@@ -70,9 +70,8 @@ class KmsgDevice:
         self._waker = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._poll.register(self._waker, select.POLLIN)
         self._is_closed = False
-        self._closing = (
-            Lock()
-        )  # a descriptor of another file may have the number of one that is closed
+        # a descriptor of another file may have the number of one that is closed
+        self._closing = Lock()
 
     def read(self) -> bytes | None:
         try:

@@ -16,12 +16,12 @@ from detectors.node.inventory import DEVICES_MAX, DeviceMemory, KnownDevice
 from rankmend.errors import StorageError
 from rankmend.files import read_if_there, replace_file
 
+log = logging.getLogger(__name__)
+
 BYTES_MAX: Final = 1_000_000  # 512 devices of 300 bytes
 VERSION: Final = 1
 MACHINE_ID_FILE: Final = Path("/etc/machine-id")  # machine-id(5): 32 hexadecimal digits
 _MACHINE_ID_CHARS: Final = 32
-
-log = logging.getLogger(__name__)
 
 
 class _Saved(msgspec.Struct, frozen=True, kw_only=True):

@@ -43,6 +43,8 @@ from rankmend.watched_report import (
     ReportedFrame,
 )
 
+log = logging.getLogger(__name__)
+
 ANSWER_S: Final = 1.0  # faulthandler answers from C in milliseconds, or not at all
 QUIET_S: Final = 0.1  # an answer that has not grown for so long is complete
 DUMP_S: Final = 3.0  # PyTorch looks at its pipe once a second
@@ -56,8 +58,6 @@ _STACK_LINES_MAX: Final = 4
 _DEAF: Final = frozenset("TtDZXx")  # a signal reaches none of these now
 
 RankKey = tuple[str, int, int]  # job, rank, pid as the rank tells it
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

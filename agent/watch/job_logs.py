@@ -21,6 +21,8 @@ from typing import Final
 from agent.ranks.watched import WatchedJob
 from rankmend.errors import ConfigError
 
+log = logging.getLogger(__name__)
+
 TAIL_BYTES_MAX: Final = 65_536  # of a file: 600 lines, of which a traceback takes 60
 TAIL_BYTES_MIN: Final = 8_192
 LOG_BYTES_MAX: Final = 1 << 20  # of a job on this node
@@ -32,8 +34,6 @@ _OF_ONE_JOB: Final = ("{slurm_job}", "{job_id}", "{job}")
 _VARIABLE: Final = re.compile(r"[*?\[{]")
 # No separator, and no name of another folder such as "..".
 _VALUE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,127}")
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

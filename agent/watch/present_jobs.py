@@ -23,12 +23,12 @@ from rankmend.errors import StorageError
 from rankmend.files import read_if_there, replace_file
 from rankmend.watched_report import LEFT_S, PRESENT_MAX, LeftJob, PresentJob
 
+log = logging.getLogger(__name__)
+
 FILE_NAME: Final = "present-jobs.json"
 _BYTES_MAX: Final = 65_536  # 128 jobs of 400 bytes
 _JOBS_MAX: Final = 2 * PRESENT_MAX  # those that run and those that have left
 _TEXT_MAX: Final = 256
-
-log = logging.getLogger(__name__)
 
 
 class SeenJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -31,12 +31,12 @@ from rankmend.watched_report import (
     WatchedReport,
 )
 
+log = logging.getLogger(__name__)
+
 BACKOFF: Final = Backoff(first_s=REPORT_S, cap_s=60.0)
 # Of the samples that a report is made of. A collector that hangs must not make ranks look as if they stood still.
 STALE_S: Final = 10.0
 _PLACE_COLLECTORS: Final = ("gpu", "rank_nics")
-
-log = logging.getLogger(__name__)
 
 
 class WatchSender:
