@@ -42,9 +42,8 @@ class Snapshot:
     """The newest answers of all collectors."""
 
     readings: Mapping[str, MetricAnswer]  # by metric
-    silent: AbstractSet[str] = (
-        frozenset()
-    )  # collectors that are broken, stale or have not answered yet
+    # collectors that are broken, stale or have not answered yet
+    silent: AbstractSet[str] = frozenset()
     number: int | None = None  # consecutive for one reader; None: not known what has changed
     changed: AbstractSet[str] = frozenset()  # metrics that are not as in the snapshot before
 

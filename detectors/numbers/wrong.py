@@ -148,9 +148,8 @@ class ApartWatch:
         self._name = name
         self._groups: _Groups = frozenset()
         self._ranks: frozenset[int] = frozenset()
-        self._values: frozenset[float] = (
-            frozenset()
-        )  # at the newest step, to see whether they change
+        # at the newest step, to see whether they change
+        self._values: frozenset[float] = frozenset()
         self._equal = 0  # steps with new values at which the groups were these
         self._first: tuple[Divergence, ...] = ()  # when they came apart
         self._held = 0
