@@ -34,6 +34,8 @@ from rankmend.errors import ConfigError, RankmendError
 from rankmend.renewed_files import Renewed
 from rankmend.token_file import read_token
 
+log = logging.getLogger(__name__)
+
 PATH: Final = "/api/v2/alerts"
 RESEND_S: Final = 60.0  # Prometheus' own default (--rules.alert.resend-delay=1m)
 HOLD_RESENDS: Final = 4  # Prometheus: an alert holds for four resends, so three may be lost
@@ -46,8 +48,6 @@ _URGENT: Final = ("action", "ranks", "state", "jobs")  # annotations whose chang
 BATCH_MAX: Final = 256  # alerts in one message: some 500 KB at most
 TIMEOUT_S: Final = 10.0  # Prometheus' default for Alertmanager
 BACKOFF: Final = Backoff(first_s=1.0, cap_s=60.0)
-
-log = logging.getLogger(__name__)
 
 Key = tuple[tuple[str, str], ...]
 

@@ -13,9 +13,9 @@ from typing import Final
 
 from rankmend.errors import ConfigError
 
-PINGS_IN_WATCHDOG: Final = 2  # sd_watchdog_enabled(3): ping at half of the time given
-
 log = logging.getLogger(__name__)
+
+PINGS_IN_WATCHDOG: Final = 2  # sd_watchdog_enabled(3): ping at half of the time given
 
 
 class Notifier:

@@ -22,9 +22,9 @@ from typing import Final
 
 from rankmend.errors import LaunchError
 
-ROOT_UID: Final = 0
-
 log = logging.getLogger(__name__)
+
+ROOT_UID: Final = 0
 
 
 def refuse_foreign_link(path: Path, error: Callable[[str], Exception]) -> None:

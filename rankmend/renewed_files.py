@@ -13,10 +13,10 @@ from typing import Final, Generic, TypeVar
 
 from rankmend.errors import RankmendError
 
+log = logging.getLogger(__name__)
+
 LOOK_S: Final = 10.0  # between two looks of a server; a client looks before each message
 _NOT_USED: Final = "renewed files are not used; the old ones stay in force"
-
-log = logging.getLogger(__name__)
 
 Marks = tuple[tuple[int, ...] | None, ...]
 

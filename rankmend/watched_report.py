@@ -32,9 +32,8 @@ KERNEL_LINES_MAX: Final = 4
 NOTES_MAX: Final = 4
 RAS_LINES_MAX: Final = 8
 LOG_LINES_MAX: Final = 4
-DUMP_BYTES_MAX: Final = (
-    64 << 10
-)  # the part of a flight-recorder dump that a verdict needs: 12 kB, and its groups
+# the part of a flight-recorder dump that a verdict needs: 12 kB, and its groups
+DUMP_BYTES_MAX: Final = 64 << 10
 EVIDENCE_BYTES_MAX: Final = 1 << 20  # of one report
 REPORT_S: Final = (
     5.0  # between two reports of a node: a stopped rank is to be named within a minute
