@@ -276,9 +276,8 @@ class UnsavedView(Struct):
 class SnapshotView(Struct):
     """What a job's ranks keep in the memory of their nodes, and what that costs. None: not known."""
 
-    step: (
-        int | None
-    )  # newest of which every rank has its part, whole and unchanged; None: there is none
+    # newest of which every rank has its part, whole and unchanged; None: there is none
+    step: int | None
     attempt: int | None  # in which that was written
     steps_since: int | None
     age_s: float | None  # of its oldest part

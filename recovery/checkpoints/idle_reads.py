@@ -38,9 +38,8 @@ from recovery.checkpoints.files.archive import check_members, read_archives
 from recovery.checkpoints.files.reader import FileReader, MemberProgress, ReadProgress
 from recovery.checkpoints.priority import lower_disk_priority
 
-LEAST_BYTES: Final = (
-    256 << 20
-)  # 0.07 s of a restart; the process takes 0.1 s of a processor to start
+# 0.07 s of a restart; the process takes 0.1 s of a processor to start
+LEAST_BYTES: Final = 256 << 20
 _REPORT_BYTES: Final = 8 * BLOCK_BYTES
 _PROBES: Final = 16
 _CACHED_MIN: Final = 12  # of these; what lies between is read past the cache, at the usual rate

@@ -20,6 +20,8 @@ from rankmend.own_folder import open_new, refuse_foreign_link
 from recovery.checkpoints.names import shown
 from recovery.checkpoints.unwritable import explain_unwritable, free_bytes, short_of_room
 
+log = logging.getLogger(__name__)
+
 BESIDE: Final = ".rankmend"  # folder of ours in the checkpoint folder
 _FENCE_BYTES_MAX: Final = 64  # what rankmend.may_publish reads
 BUDGETS_BYTES_MAX: Final = 1 << 20
@@ -30,8 +32,6 @@ _ID_SEEN_S: Final = (
     5.0  # a network file system may hide for seconds what another node has just made
 )
 _ID_PAUSE_S: Final = 0.1
-
-log = logging.getLogger(__name__)
 
 
 class FenceFile:

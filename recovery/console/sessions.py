@@ -12,9 +12,8 @@ from typing import Final
 
 SESSIONS_MAX: Final = 1_000
 SESSIONS_OF_KEY_MAX: Final = 20  # of one token or person: the oldest ends
-IDLE_S_MAX: Final = (
-    8 * 3600.0
-)  # a shift; an open page asks again and again and so keeps its session
+# a shift; an open page asks again and again and so keeps its session
+IDLE_S_MAX: Final = 8 * 3600.0
 AGE_S_MAX: Final = 24 * 3600.0  # then it ends whatever happens
 COOKIE_CHARACTERS_MAX: Final = 200
 

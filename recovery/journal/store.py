@@ -41,6 +41,8 @@ from recovery.journal.journal_rows import (
 from recovery.journal.ledger import Ledger
 from recovery.journal.records import MAJOR, Entry, Record
 
+log = logging.getLogger(__name__)
+
 APPLICATION_ID: Final = 0x524D4E44  # "RMND", SQLite's application_id
 BUSY_TIMEOUT_S: Final = 5.0  # for the lock of a reader that copies the log back
 _COLUMNS: Final = ", ".join(JournalRow._fields)
@@ -54,8 +56,6 @@ _ERRNO_BY_TEXT: Final = (
     ("unable to open", errno.EACCES),
     ("locked", errno.EAGAIN),
 )
-
-log = logging.getLogger(__name__)
 
 _QUEUE_MAX = 1024  # appends that wait for the writer; the controller has one at a time
 _APPEND_TIMEOUT_S = 30.0  # a disk that takes longer for one commit counts as broken

@@ -19,12 +19,12 @@ from recovery.journal.records import Entry
 from recovery.journal.store import Journal, open_readonly
 from recovery.journal.watched_records import WatchedTimeRecord
 
+log = logging.getLogger(__name__)
+
 FOLDER: Final = "watched"
 RECORDS_MAX: Final = 20_000  # of one file: 8 MB
 FILES_MAX: Final = 50  # a million records: 500 jobs write as many in half a year
 _DB: Final = "journal.db"
-
-log = logging.getLogger(__name__)
 
 
 class WatchedJournal:

@@ -78,9 +78,8 @@ class Reporter:
         ranks = list(attempt.ranks.values()) if attempt else []
         self._number += 1
         membership = self._membership
-        read_through = (
-            self._snapshots.settled_through
-        )  # first: what is held is then at least as new
+        # first: what is held is then at least as new
+        read_through = self._snapshots.settled_through
         return Report(
             version=VERSION,
             node=self._plan.node,

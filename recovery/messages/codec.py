@@ -35,9 +35,8 @@ _KINDS: Final = {kind.value: kind for kind in SymptomKind}
 _NUMBER: Final = re.compile(r"\d+")
 _FAULT_CHARACTERS_MAX: Final = 200
 
-MESSAGE_BYTES_MAX: Final = (
-    8 * 1024 * 1024
-)  # enough for 72 ranks, each with traceback and last lines
+# enough for 72 ranks, each with traceback and last lines
+MESSAGE_BYTES_MAX: Final = 8 * 1024 * 1024
 RANKS_MAX: Final = 1_000_000
 PORT_MAX: Final = 65535
 NAME_CHARACTERS_MAX: Final = 4096  # names of nodes, launchers, sections; a control group is a path

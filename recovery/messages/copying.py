@@ -25,9 +25,8 @@ class CopyOrder:
     from_step: int | None  # None: nothing is to be copied for now
     holders: tuple[Peer, ...]  # the copiers that get this node's snapshots
     held_for: tuple[HeldFor, ...]
-    complete: (
-        SnapshotPoint | None
-    )  # the newest step of which every rank has its copies, of any attempt
+    # the newest step of which every rank has its copies, of any attempt
+    complete: SnapshotPoint | None
 
 
 @dataclass(frozen=True, slots=True)

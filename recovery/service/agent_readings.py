@@ -28,13 +28,13 @@ from recovery.journal.records import Entry
 from recovery.service.controller_config import Config, ConsoleSection
 from recovery.service.discovery import agent_address
 
+log = logging.getLogger(__name__)
+
 _THREADS: Final = 2
 _WAITING_MAX: Final = 64  # readings; of more none is made
 _LOOK_BACK: Final = 2_000  # records of a journal in which an open incident is looked for
 _ENTRIES_MAX: Final = 1_000  # of an open incident, kept to see its end
 _ENDS: Final = (Phase.RECOVERED, Phase.ESCALATED, Phase.CANCELLED)
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,12 +32,12 @@ from recovery.service.server import Service
 from recovery.service.sign_in.identity_provider import open_provider
 from recovery.service.tokens import Tokens, narrowed
 
+log = logging.getLogger(__name__)
+
 GROWTH_RATIO: Final = 0.5  # share of the memory after the last look that cycles may take
 # What 1,600 connections take: a look at a service with 2,000 nodes takes 0.3 s.
 GROWTH_BYTES_MIN: Final = 128 * 1024 * 1024
 _STATM: Final = Path("/proc/self/statm")
-
-log = logging.getLogger(__name__)
 
 _LOOK_S: Final = 1.0
 _NOT_USED: Final = "renewed certificate is not used; the old one stays in force"

@@ -32,9 +32,9 @@ from recovery.schedulers.slurm.desk_lease import DeskLease, OwnDesk
 from recovery.schedulers.slurm.requests import SchedulerRequest
 from recovery.service.desk_service import STOP_S_MAX, DeskService
 
-_TEXT_MAX: Final = 300
-
 log = logging.getLogger(__name__)
+
+_TEXT_MAX: Final = 300
 
 LOOK_S: Final = 10.0
 NODES_MAX: Final = 20_000

@@ -51,11 +51,11 @@ from recovery.service.paging.daily_record import daily_record
 from recovery.service.paging.site_troubles import SiteFile, readings_troubles, unit_troubles
 from recovery.service.paging.trouble import NodeAlert, PresentTrouble, find_troubles
 
+log = logging.getLogger(__name__)
+
 READ_S: Final = 15.0
 SILENT_S: Final = 60.0  # a reading of storage without an answer for so long is worth nothing
 BYTES_MAX: Final = 16 << 20
-
-log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 

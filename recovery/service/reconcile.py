@@ -18,12 +18,12 @@ from recovery.controller.cluster.incoming_alerts import decode_active
 from recovery.service.controller_config import Alertmanagers
 from recovery.service.jobs.worker import Worker
 
+log = logging.getLogger(__name__)
+
 BYTES_MAX: Final = 64 * 1024 * 1024  # 100,000 alerts of 640 bytes
 ANSWER_S_MAX: Final = 15.0  # for the deciding thread to answer
 _LOOK_S: Final = 0.05
 QUERY: Final = "active=true&silenced=false&inhibited=false&unprocessed=false"
-
-log = logging.getLogger(__name__)
 
 
 class AlertReader:

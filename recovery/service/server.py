@@ -82,9 +82,8 @@ log = logging.getLogger(__name__)
 STOP_S_MAX: Final = 10.0  # for the journals; systemd waits 15 s
 BACKLOG: Final = 2048  # 2,000 launchers that come back at once; the kernel cuts it at somaxconn
 START_S_MAX: Final = 30.0
-_INTEREST_S: Final = (
-    7 * 86_400.0
-)  # for which a drain of a node counts as an answer to what befell it
+# for which a drain of a node counts as an answer to what befell it
+_INTEREST_S: Final = 7 * 86_400.0
 _INTEREST_MAX: Final = 200  # nodes in one question to Slurm
 RELOAD_S_MAX: Final = 15.0  # for the deciding thread; a disk that takes longer is broken
 _QUIET: Final = logging.getLogger("recovery.service.http")

@@ -22,9 +22,9 @@ from recovery.controller.watched.present_jobs import (
 )
 from recovery.journal.postgres.database import Database
 
-READ_S: Final = 10.0  # a job is taken over after 8 s of silence, and a lost node blamed later
-
 log = logging.getLogger(__name__)
+
+READ_S: Final = 10.0  # a job is taken over after 8 s of silence, and a lost node blamed later
 
 
 class WordStore(Protocol):

@@ -22,9 +22,8 @@ _LINES_MAX: Final = 100_000  # of a page: 0.1 s. One of a node with 72 GPUs has 
 _LINE_CHARACTERS_MAX: Final = 2_000
 _LINE_LABELS_MAX: Final = 16  # the agent's own have 9 at most; the parser takes 15 us for each
 _LINE_ESCAPES_MAX: Final = 64  # in its labels; the parser looks back from each quote
-_READ_CHARACTERS_MAX: Final = (
-    512 * 1024
-)  # of the lines of one page: two seconds at the worst, 0.1 s of a real one
+# of the lines of one page: two seconds at the worst, 0.1 s of a real one
+_READ_CHARACTERS_MAX: Final = 512 * 1024
 _LABEL_CHARACTERS_MAX: Final = 100
 
 METRICS: Final = frozenset(

@@ -35,9 +35,8 @@ def judge(
     """
     if request.finding.is_persons:
         return Answer(Judgement.ALLOWED, "a person asked for it")
-    is_end = (
-        request.step is PlanStep.ESCALATE
-    )  # it stops the remaining ranks, so a pause holds it, too
+    # it stops the remaining ranks, so a pause holds it, too
+    is_end = request.step is PlanStep.ESCALATE
     waits = _observes(request, job_name, policy) or _pause(request, ledger)
     if waits is None and not is_end:
         waits = _needs_approval(request, job_name, policy)

@@ -26,9 +26,9 @@ from recovery.journal.record_weights import has_decision
 from recovery.journal.records import Entry, Record
 from recovery.messages.exchange import Report
 
-Key = tuple[object, ...]
-
 log = logging.getLogger(__name__)
+
+Key = tuple[object, ...]
 
 _WARNINGS_MAX: Final = 100
 
@@ -87,9 +87,8 @@ class JobMemory:
         self._copy = copy
         known = self._pen.foundation
         self.ledger: Ledger = fold_all(self._pen.opened, None if known is None else known.ledger)
-        self._kept = (
-            0 if known is None else known.number
-        )  # the newest record in a snapshot of the fold
+        # the newest record in a snapshot of the fold
+        self._kept = 0 if known is None else known.number
         self._decided = self.ledger.number  # the newest record that something may follow from
         self._untold: deque[Entry] = deque()  # not known to be durable, or not yet passed on
         self._is_copy_due = False

@@ -19,13 +19,13 @@ from detectors.hang.python_stack import Frame
 from rankmend.printable import printable
 from rankmend.watched_report import LOG_LINES_MAX, RAS_LINES_MAX, ReportedEvidence
 
+log = logging.getLogger(__name__)
+
 ASKED_MAX: Final = 24  # reports: two minutes
 SHOWN_MAX: Final = 4  # ranks whose stacks are shown beside those that are blamed
 BLAMED_MAX: Final = 8
 _FRAMES_SHOWN: Final = 4
 _RANKS_MAX: Final = 4096  # of one job: some 10 kB each
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,8 @@ from recovery.controller.watched.hang_evidence import HangEvidence
 from recovery.controller.watched.verdict import WatchedState, WatchedVerdict
 from recovery.messages.exchange import RankReport, RankWork, Report, StepTiming
 
+log = logging.getLogger(__name__)
+
 SILENT_S: Final = 30.0  # six reports of an agent
 STOPPED_S: Final = 30.0
 STEPS_MIN: Final = 2  # before that the job starts
@@ -44,8 +46,6 @@ WORLD_MAX: Final = 131_072  # ranks of a job that is judged
 _DEAD: Final = frozenset({"Z", "X"})
 _STATE_UNKNOWN: Final = "?"  # not empty: that would be a process that is gone
 _BUSY_SHOWN: Final = 4
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)

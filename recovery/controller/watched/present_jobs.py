@@ -25,6 +25,8 @@ from rankmend.watched_report import LEFT_S, PresentJob, WatchedReport
 from recovery.api import wire
 from recovery.journal.ledger import Moment
 
+log = logging.getLogger(__name__)
+
 FILE_NAME: Final = "present-jobs.json"
 PRESENT_KEPT_S: Final = LEFT_S  # ten reports: a node is blamed minutes after its last
 PRESENT_NODES_MAX: Final = wire.NODES_MAX
@@ -34,8 +36,6 @@ _BYTES_MAX: Final = 64 << 20
 # Between two writes: after a word of a job that is new on its node, and else. 2,000 nodes are 300 kB.
 SAVE_NEW_S: Final = 2.0
 SAVE_S: Final = 30.0
-
-log = logging.getLogger(__name__)
 
 
 class SavedWord(msgspec.Struct, frozen=True, array_like=True):

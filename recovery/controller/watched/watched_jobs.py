@@ -23,6 +23,8 @@ from recovery.controller.watched.verdict import WatchedState, notices_of
 from recovery.journal.cluster_records import WatchedAsked
 from recovery.schedulers.slurm.requests import Scheduler
 
+log = logging.getLogger(__name__)
+
 JOBS_MAX: Final = 5_000
 RANKS_MAX: Final = 500_000  # of all jobs: 1 GB
 LOOK_S: Final = 1.0
@@ -30,8 +32,6 @@ LOOK_S_PER_RANK: Final = 2e-4  # a look costs 10 us a rank: 5 % of the time
 TICK_RANKS_MAX: Final = 2_000  # between two batches of reports: 20 ms
 ENDED_KEPT_S: Final = 600.0  # a launcher may start the ranks again
 SILENT_KEPT_S: Final = 3600.0  # a job whose nodes report nothing
-
-log = logging.getLogger(__name__)
 
 
 class WatchDesk(Protocol):

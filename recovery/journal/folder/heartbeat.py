@@ -15,9 +15,10 @@ from typing import Final
 from rankmend.clock import Clock
 from recovery.journal.ledger import Moment
 
+log = logging.getLogger(__name__)
+
 FILE: Final = "alive"
 BEAT_S: Final = 1.0
-log = logging.getLogger(__name__)
 _BYTES_MAX: Final = 256
 
 

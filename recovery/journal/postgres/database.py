@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from psycopg.errors import Diagnostic
     from psycopg_pool import ConnectionPool
 
+log = logging.getLogger(__name__)
+
 FORMS: Final = " ".join(
     f"-c {name}={value}"
     for name, value in {
@@ -54,8 +56,6 @@ FORMS: Final = " ".join(
     }.items()
 )
 
-
-log = logging.getLogger(__name__)
 
 # The deciding thread, the thread that commits for jobs, the keeper of leases, the reader of other controllers, those of Slurm, Kubernetes and the accounts of time, two
 # readers for the console and the API, one for their views, one for sessions of people, one for the words of agents, and one to spare: a thread that gets no session in time takes the server

@@ -24,10 +24,10 @@ from recovery.journal.postgres.database import (
     StatementRefusedError,
 )
 
+log = logging.getLogger(__name__)
+
 # A reading is wrong by half of what it took at most. One that took longer doesn't replace a better one.
 READING_S_MAX: Final = 0.5
-
-log = logging.getLogger(__name__)
 
 LEASE_OVER: Final = "RM001"
 JOURNAL_MOVED: Final = "RM002"

@@ -30,11 +30,11 @@ from recovery.lab.fabric.fabric_messages import (
 from recovery.service.meeting_secret import Identity
 from recovery.service.tokens import TokenRefusedError, Tokens
 
+log = logging.getLogger(__name__)
+
 POLL_S: Final = 20.0
 START_S_MAX: Final = 10.0
 FAREWELL_S: Final = 5.0  # for peers to fetch their last work
-
-log = logging.getLogger(__name__)
 
 
 class Coordinator:

@@ -35,9 +35,8 @@ class NodeMarks:
     interfaces: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
     for_s_max: float = 600.0
-    fill_bytes_max: int = (
-        1 << 30
-    )  # of a file system that disk-full fills; a larger one is only covered
+    # of a file system that disk-full fills; a larger one is only covered
+    fill_bytes_max: int = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,9 +34,8 @@ class JobProcesses:
 
     processes: tuple[KernelProcess, ...] = ()  # of the job
     other_jobs: frozenset[str] = frozenset()  # Slurm jobs of the same user that have processes here
-    other_runs: frozenset[str] = (
-        frozenset()
-    )  # rankmend's job ids that have processes outside of the job
+    # rankmend's job ids that have processes outside of the job
+    other_runs: frozenset[str] = frozenset()
     outsiders: tuple[int, ...] = ()  # the user's processes that no Slurm job started
     unreadable: tuple[int, ...] = ()  # pids of the user whose environment could not be read
 

@@ -37,12 +37,12 @@ from recovery.launcher.evidence.surroundings import read_agent_findings, read_ke
 from recovery.launcher.processes.process_tree import ProcessRef, read_processes
 from recovery.messages.exchange import Collected, RankEvidence
 
+log = logging.getLogger(__name__)
+
 FILE_BYTES_MAX: Final = 16 << 20  # a dump of 2,000 entries with stacks takes 2 to 4 MB
 TOTAL_BYTES_MAX: Final = 64 << 20  # per attempt: 8 ranks with 8 MB each
 INCIDENTS_MAX: Final = 20  # per job; people look at a job before it fails this often
 ALL_BYTES_MAX: Final = 512 << 20  # per job
-
-log = logging.getLogger(__name__)
 
 NOTES_MAX: Final = 32
 REPORTS_WITH_RANKS: Final = 3  # several, so that one may be lost

@@ -23,12 +23,12 @@ from recovery.launcher.processes.process_list import read_list
 from recovery.launcher.processes.process_tree import fence_leftovers, read_state
 from recovery.launcher.processes.standing import ForeignMarks, identify
 
+log = logging.getLogger(__name__)
+
 WAKE_S: Final = 1.0  # leaves room for a short, deliberate pause
 END_S: Final = 15.0  # a debugger that prints a stack needs seconds
 _STOPPED: Final = "T"
 _TRACED: Final = "t"
-
-log = logging.getLogger(__name__)
 
 GUARDIANS_LOST_MAX: Final = 3  # after that, somebody kills them on purpose
 LEFTOVERS_S_MAX: Final = 60.0  # as policy.fence_timeout_s: a process that lives longer will not go

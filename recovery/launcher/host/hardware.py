@@ -55,7 +55,6 @@ OWN: Final = frozenset({RUN_QUEUE, THROTTLED, PRESSURE, CGROUP_INFO})  # not tak
 Labels = tuple[tuple[str, str], ...]
 _Key = tuple[str, Labels]
 
-_BYTES_MAX: Final = 4096
 _FILES_MAX: Final = 64
 _MIXED: Final = "several"
 
@@ -300,16 +299,14 @@ def _read(path: Path) -> str:
 
 def read_node_kinds(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> NodeKinds:
     """Return the kinds; empty where there is none, or it can't be read."""
-    nvidia = (
-        _model(_read_kind(path)) for path in _find(proc / "driver/nvidia/gpus", "*/information")
-    )
-    amd = (_read_kind(path) for path in _find(sys / "class/drm", "card*/device/product_name"))
-    nics = (_read_kind(path) for path in _find(sys / "class/infiniband", "*/hca_type"))
+    nvidia = (_model(_read(path)) for path in _find(proc / "driver/nvidia/gpus", "*/information"))
+    amd = (_read(path).strip() for path in _find(sys / "class/drm", "card*/device/product_name"))
+    nics = (_read(path).strip() for path in _find(sys / "class/infiniband", "*/hca_type"))
     dmi = sys / "class/dmi/id"
     return NodeKinds(
         gpu=_one([*nvidia, *amd]),
         nic=_one(nics),
-        node=_one([f"{_read_kind(dmi / 'sys_vendor')} {_read_kind(dmi / 'product_name')}"]),
+        node=_one([f"{_read(dmi / 'sys_vendor').strip()} {_read(dmi / 'product_name').strip()}"]),
     )
 
 
@@ -318,14 +315,6 @@ def _find(folder: Path, pattern: str) -> list[Path]:
         return sorted(folder.glob(pattern))[:_FILES_MAX]
     except OSError:
         return []
-
-
-def _read_kind(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return file.read(_BYTES_MAX).decode("utf-8", "replace").strip()
-    except OSError:
-        return ""
 
 
 def _model(text: str) -> str:

@@ -40,9 +40,8 @@ class RankDeadline:
     """Until when the ranks of an attempt may run; CLOCK_BOOTTIME."""
 
     until_s: float  # the guardian kills them, and they publish nothing more
-    ends_s: (
-        float | None
-    )  # by then a kill is done: a rank that still steps ends itself; None: an older controller
+    # by then a kill is done: a rank that still steps ends itself; None: an older controller
+    ends_s: float | None
 
 
 def prolong(

@@ -35,14 +35,13 @@ from recovery.launcher.rendezvous.ports import PortRange, reserve
 from recovery.messages.exchange import Endpoint, Peer
 from recovery.messages.peer_key import PeerKey
 
-NEIGHBOURS_EVERY: Final = (
-    1 / 6
-)  # share of the lease; of 15 s 2.5 s, longer than an exchange may take
+log = logging.getLogger(__name__)
+
+# share of the lease; of 15 s 2.5 s, longer than an exchange may take
+NEIGHBOURS_EVERY: Final = 1 / 6
 TURN_EVERY: Final = 1 / 3  # share of the lease
 TURN_PEERS: Final = 8  # in a turn: all 31 of a long list within 4 turns
 AGAIN_MAX: Final = 4  # of them, those that did not answer; the others must not wait for ever
-
-log = logging.getLogger(__name__)
 
 LINE_BYTES_MAX: Final = 1024
 SECRETS_MAX: Final = 4  # per job; a controller that lost the secret makes a new one
@@ -50,9 +49,8 @@ NONCE_BYTES: Final = 32
 EXCHANGE_S_MAX: Final = 2.0  # a round trip and an HMAC: milliseconds; a busy machine takes longer
 SERVED_MAX: Final = 256  # connections at once; a further one is closed and tries again
 ASKED_AT_ONCE: Final = 64
-ASK_AFTER: Final = (
-    1 / 3
-)  # share of the lease without the controller after which it queries its peers
+# share of the lease without the controller after which it queries its peers
+ASK_AFTER: Final = 1 / 3
 ROUND_EVERY: Final = 1 / 6  # share of the lease: several rounds before it ends
 UNREACHABLE_MAX: Final = 100
 LOOK_S: Final = 0.2

@@ -47,9 +47,8 @@ Change = tuple[int, Variables, list[str]]  # from which module on, and the same 
 _UNCHANGED: Final[Variables] = {}
 
 VERSION: Final = 2  # 2: which packages only a fork breaks
-KEPT_S_MAX: Final = (
-    7 * 86400.0
-)  # a package that took too long on one bad day is tried again some day
+# a package that took too long on one bad day is tried again some day
+KEPT_S_MAX: Final = 7 * 86400.0
 FILES_MAX: Final = 64
 _BYTES_MAX: Final = 16 << 20
 _DIGEST_CHARACTERS: Final = 24

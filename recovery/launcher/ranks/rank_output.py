@@ -27,11 +27,11 @@ from rankmend.errors import ConfigError, LaunchError
 from rankmend.files import replace_file
 from rankmend.own_folder import open_to_append, refuse_foreign_link
 
+log = logging.getLogger(__name__)
+
 _SIZE: Final = struct.Struct("HHHH")  # rows, columns, pixels twice: tty_ioctl(4), struct winsize
 _OUTPUT_FLAGS: Final = 1  # places in what tcgetattr returns
 _LOCAL_FLAGS: Final = 3
-
-log = logging.getLogger(__name__)
 
 RANK_FILE: Final = "rank"
 

@@ -31,9 +31,9 @@ from recovery.checkpoints.snapshots import leftovers
 from recovery.launcher.processes import process_list
 from recovery.launcher.ranks.environment import RankFiles
 
-NAME: Final = "slurm-job"
-
 log = logging.getLogger(__name__)
+
+NAME: Final = "slurm-job"
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the folders below it are checked
 

@@ -22,9 +22,9 @@ from recovery.journal.limits import Policy
 from recovery.launcher.ranks.rank_output import OutputPlan, parse_streams
 from recovery.messages.exchange import STOP_SIGNALS
 
-_BYTES_MAX: Final = 1024 * 1024
-
 log = logging.getLogger(__name__)
+
+_BYTES_MAX: Final = 1024 * 1024
 
 NODES_MAX: Final = 20_000  # the service's limit, too (recovery/api/wire.py)
 MEETING_PORT: Final = 29400  # torchrun's own default for c10d
@@ -161,9 +161,8 @@ class Meeting:
 
     host: str
     port: int
-    is_host: (
-        bool | None
-    )  # whether this launcher hosts; None: the launcher on the machine with the address does
+    # whether this launcher hosts; None: the launcher on the machine with the address does
+    is_host: bool | None
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"

@@ -30,6 +30,8 @@ from recovery.launcher.run.assembly import say
 from recovery.messages.copying import CopyRequest
 from recovery.messages.exchange import EPOCH_MAX, LauncherLine, Order, Report, StopReason
 
+log = logging.getLogger(__name__)
+
 WAITING_SAID_AFTER_S: Final = 10.0
 
 _TLS_HINTS: Final = {
@@ -44,8 +46,6 @@ _TLS_HINTS: Final = {
     TlsFault.NO_TLS: "the server at that address does not speak TLS",
 }
 
-
-log = logging.getLogger(__name__)
 
 # Between two checks whether the job has begun at another controller in the list; a check costs each
 # controller one request.

@@ -24,6 +24,8 @@ from rankmend.errors import RankmendError
 from rankmend.redfish_session import BmcFault
 from recovery.service.bmc.bmcs import BmcDirectory, NodeBmc, PowerState, fault_of, read_power
 
+log = logging.getLogger(__name__)
+
 REFUSED_S: Final = 600.0  # after a password that was rejected: more tries may lock the account
 NODES_MAX: Final = 20_000  # of which something is kept, and shown
 _PREFIX: Final = "rankmend_controller"
@@ -34,8 +36,6 @@ STATE_IDS: Final = {
     PowerState.POWERING_OFF: 3,
     PowerState.PAUSED: 4,
 }
-
-log = logging.getLogger(__name__)
 
 # Readings at a time, each thread at most one a second: 8 readings take 2 to 3 % of a core (2.3 to 3.6 ms each, most
 # of it the handshake). That is 2,400 in the default 5 minutes; with more nodes or slow BMCs a round takes longer.

@@ -14,10 +14,10 @@ from typing import Final
 from rankmend.clock import Clock
 from rankmend.errors import ConfigError
 
+log = logging.getLogger(__name__)
+
 AUDIT_BYTES_MAX: Final = 16 * 1024 * 1024  # a piece: 60,000 lines, years of a person's commands
 AUDIT_FILES: Final = 5
-
-log = logging.getLogger(__name__)
 
 
 class Audit:

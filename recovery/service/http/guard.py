@@ -25,6 +25,8 @@ from rankmend.errors import ConfigError
 from rankmend.listening import plain_address
 from recovery.service.roles import TooManyError
 
+log = logging.getLogger(__name__)
+
 HEAD_S_MAX: Final = 10.0  # a head is one packet or two; lost ones are repeated within 3 s
 IDLE_S_MAX: Final = 75.0  # between requests: above a report a minute, aiohttp's and nginx' default
 HANDSHAKE_S_MAX: Final = 10.0
@@ -36,8 +38,6 @@ HEADS_MAX: Final = 64  # in one read; nobody who means well sends requests ahead
 # give most of it back: the C library maps and unmaps that much each time.
 READ_BYTES: Final = 64 * 1024
 _LOOK_S: Final = 1.0
-
-log = logging.getLogger(__name__)
 
 _AT_ONCE: Final = 64  # connections between two looks at everything else
 _SHORT_S: Final = 1.0  # without descriptors or memory; as asyncio's own servers

@@ -68,6 +68,8 @@ from recovery.service.http.route import (
 from recovery.service.http.routes import BY_NAME, ROUTES
 from recovery.service.roles import DeniedError, Subject, TooManyError, UnknownError
 
+log = logging.getLogger(__name__)
+
 # per address: enough for a fleet with an old token, too few to guess one
 _FAILED_LOGINS: Final = Rate(1.0, 100.0)
 _EPOCH: Final = datetime.fromtimestamp(0, timezone.utc)
@@ -77,9 +79,6 @@ _REPORT_RESULTS: Final[dict[type[Exception], str]] = {
     TooManyError: "rate",
     EndedError: "ended",
 }
-
-
-log = logging.getLogger(__name__)
 
 
 @runtime_checkable

@@ -93,9 +93,8 @@ class JournalMove:
     def _move_job(self, job: FoundJobs) -> MovedJournal:
         assert isinstance(job.journal, JournalFile), "found in a folder"
         path = job.journal.path
-        rows = (
-            read_sound_rows(path) if path.is_file() else []
-        )  # none: killed before its first record
+        # none: killed before its first record
+        rows = read_sound_rows(path) if path.is_file() else []
         name = f"job:{job.job_id}"
         if self._is_dry:
             return self._copy(JournalLease(name, 0), rows)

@@ -43,10 +43,10 @@ from recovery.journal.records import Entry
 from recovery.journal.stored_journal import StoredJournal
 from recovery.service.metrics.watched_accounts import WatchedAccounts
 
+log = logging.getLogger(__name__)
+
 NAMES_MAX: Final = 1_000  # of more the oldest are forgotten
 JOBS_MAX: Final = 50  # of one name, the newest
-
-log = logging.getLogger(__name__)
 
 _PAUSE_S_MIN: Final = 1.0
 _PAUSE_S_MAX: Final = 60.0
@@ -68,9 +68,8 @@ class PastSizes:
         """``kept``: the journals of the jobs that have ended and are kept, by name and job id, the newest last."""
         self._kept = kept
         self._by_name: dict[str, dict[str, Sizes]] = {}
-        self._asked: set[str] = (
-            set()
-        )  # jobs whose journals were read, or that ended since the start
+        # jobs whose journals were read, or that ended since the start
+        self._asked: set[str] = set()
 
     def keep(self, name: str, job_id: str, sizes: Sizes) -> None:
         """Keep the sizes of a job that has ended."""
@@ -212,12 +211,10 @@ class TimeAccounts:
         self._sums, self._watched_sums = HeldSums(managed_keys()), HeldSums(watched_keys())
         self._past = PastSizes() if past is None else past
         self.standings: tuple[JobStanding, ...] = ()  # replaced as a whole
-        self.sums: Mapping[Key, float] = (
-            self._sums.held()
-        )  # of managed jobs, since this process began
-        self.watched_sums: Mapping[Key, float] = (
-            self._watched_sums.held()
-        )  # of jobs of other launchers
+        # of managed jobs, since this process began
+        self.sums: Mapping[Key, float] = self._sums.held()
+        # of jobs of other launchers
+        self.watched_sums: Mapping[Key, float] = self._watched_sums.held()
         self._should_stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="time accounts", daemon=True)
 

@@ -29,10 +29,10 @@ from recovery.journal.watched_records import (
     WatchedWorked,
 )
 
+log = logging.getLogger(__name__)
+
 NOTES_MAX: Final = 100_000  # that wait for a disk; of more the oldest are lost
 _RETRY_S: Final = 10.0
-
-log = logging.getLogger(__name__)
 
 
 class WatchedAccounts:

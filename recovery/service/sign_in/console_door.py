@@ -39,13 +39,13 @@ from recovery.service.sign_in.identity_provider import (
 )
 from recovery.service.tokens import hash_of
 
+log = logging.getLogger(__name__)
+
 _OPEN: Final = Subject("visitor", frozenset({Role.FLEET_READ}), how="open console")
 _LOOPBACK_KEY: Final = "loopback"
 _SIGN_INS: Final = Rate(
     1.0, 100.0
 )  # of one address, begun at the provider: all people may come from a proxy's
-
-log = logging.getLogger(__name__)
 
 
 class ServiceDoor:

@@ -40,12 +40,12 @@ from recovery.service.jobs.known_incidents import JOBS_MAX, JobPlace
 from recovery.service.roles import READERS, Role
 from recovery.service.sign_in.console_door import subject_of
 
+log = logging.getLogger(__name__)
+
 _INCIDENTS: Final = 200
 _JOURNALS_MAX: Final = (
     50  # read at once, the newest first: after a start the others follow with the next looks
 )
-
-log = logging.getLogger(__name__)
 
 _T = TypeVar("_T", bound=msgspec.Struct)
 

@@ -208,9 +208,8 @@ def _deal_near(nodes: Sequence[str], places: Mapping[str, _Place], copies: int) 
             while level == 0 and len(members) <= copies and found:
                 members += found.pop()
             groups = _deal_all(members, places, copies)
-            is_whole = (
-                len(members) > copies and _cost(groups, places, copies) < _WEIGHT**3
-            )  # no two of a domain
+            # no two of a domain
+            is_whole = len(members) > copies and _cost(groups, places, copies) < _WEIGHT**3
             if is_whole or level == 0:
                 found += groups
             else:

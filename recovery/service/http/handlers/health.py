@@ -20,11 +20,11 @@ from recovery.service.http.request_errors import FullError
 from recovery.service.http.route import TextPage
 from recovery.service.metrics.measures import Measures
 
+log = logging.getLogger(__name__)
+
 # 2,000 jobs have 3 MB, which takes 0.2 s as text and a fifth more as OpenMetrics. Level 1 makes 0.21 MB of it in 5 ms;
 # level 9, prometheus-client's own, 0.18 MB in 70 ms.
 GZIP_LEVEL: Final = 1
-
-log = logging.getLogger(__name__)
 
 
 def metrics_page(measures: Measures, accepts: Accepts) -> TextPage:
