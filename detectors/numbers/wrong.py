@@ -72,14 +72,14 @@ class SpikeWatch:
         self._high: list[tuple[int, float]] = []  # beyond the limit, one after the other
         self._limit = math.inf
         self._usual = 0.0
-        self._is_told = False  # the values have stood beyond the limit since the newest spike
+        self._is_reported = False  # the values have stood beyond the limit since the newest spike
 
     def take(self, step: int, value: float) -> Spike | None:
         """Return the spike that has held for long enough with this value."""
         if not self._high:
             self._look(value)
         if value <= self._limit:
-            self._is_told = False
+            self._is_reported = False
             self._keep_all(value)
             return None
         self._high.append((step, value))
@@ -87,8 +87,8 @@ class SpikeWatch:
             return None
         first_step, first = self._high[0]
         self._keep_all()
-        was_told, self._is_told = self._is_told, True
-        return None if was_told else Spike(first_step, first, self._usual, self._limit)
+        was_reported, self._is_reported = self._is_reported, True
+        return None if was_reported else Spike(first_step, first, self._usual, self._limit)
 
     def _look(self, value: float) -> None:
         """Set the limit for the next values."""
