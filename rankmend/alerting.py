@@ -266,7 +266,7 @@ class AlertmanagerTarget:
         self._failures_in_a_row = 0
         # The receiver's clock less our monotonic one, so that setting our wall clock changes nothing. None: not known.
         self._ahead_s: float | None = None
-        self._is_telling_anew = False  # the newest message was sent because clocks differ
+        self._is_sent_anew = False  # the newest message was sent because clocks differ
         self._sent_total = self._failed_total = self._dropped_total = 0
         self._thread = Thread(target=self._run, name=f"alerts-{self.name}", daemon=True)
 
@@ -355,10 +355,8 @@ class AlertmanagerTarget:
             if told_unix_s is not None:
                 self._ahead_s = told_unix_s - self._clock.now_s()
             is_wrong = bool(body) and abs(self._shift_s() - shift_s) >= CLOCKS_APART_S
-            self._is_telling_anew = is_wrong and not self._is_telling_anew
-            if (
-                self._is_telling_anew
-            ):  # once: of receivers behind one address, each may have its own
+            self._is_sent_anew = is_wrong and not self._is_sent_anew
+            if self._is_sent_anew:  # once: of receivers behind one address, each may have its own
                 ended.clear()
             for key, told in ended.items():
                 if self._ended.get(key) == told:
@@ -367,7 +365,7 @@ class AlertmanagerTarget:
             was_failing, self._failures_in_a_row = self._failures_in_a_row > 0, 0
         if was_failing:
             log.info("alerts are accepted again", extra={"target": self.name})
-        if self._is_telling_anew:
+        if self._is_sent_anew:
             fields = {"target": self.name, "ahead_s": round(self._shift_s())}
             log.warning("the receiver has another time: alerts use its clock", extra=fields)
             return TELL_ANEW_S

@@ -125,7 +125,7 @@ class Outlet:
             if is_dropped:
                 self._lost[target] = self._lost.get(target, 0) + lines
             else:
-                self._tell_loss(target)
+                self._write_loss(target)
                 self._append(_Item(target, data, lines))
         if is_news:
             self._report_loss(target, None)
@@ -134,7 +134,7 @@ class Outlet:
     def finish(self, target: OutletTarget) -> None:
         """Close a target after all that was put before."""
         with self._changed:
-            self._tell_loss(target)
+            self._write_loss(target)
             self._append(_Item(target, b"", 0))
 
     def has_room(self) -> bool:
@@ -177,7 +177,7 @@ class Outlet:
             self._thread.start()
         self._changed.notify_all()
 
-    def _tell_loss(self, target: OutletTarget) -> None:
+    def _write_loss(self, target: OutletTarget) -> None:
         lines = self._lost.pop(target, 0)
         if lines:
             note = _describe_loss(target, lines, self._errors.get(target))
@@ -224,7 +224,7 @@ class Outlet:
             while not self._queue:
                 # There may never be another `put`: the loss is written now, unless that would fail, too.
                 for target in [one for one in self._lost if one not in self._errors]:
-                    self._tell_loss(target)
+                    self._write_loss(target)
                 if self._queue:
                     break
                 self._changed.notify_all()
