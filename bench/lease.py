@@ -26,7 +26,7 @@ def ask(port: int, count: int) -> None:
 
     async def run() -> None:
         for _ in range(count // AT_ONCE):
-            told = await asyncio.gather(*(asking._ask(peer, 3) for _ in range(AT_ONCE)))
+            told = await asyncio.gather(*(asking._query(peer, 3) for _ in range(AT_ONCE)))
             assert all(told)
 
     began_s = time.monotonic()

@@ -1,7 +1,4 @@
-"""Errors of requests to a controller.
-
-Why a TLS connection to a controller fails: from OpenSSL's codes, not its texts.
-"""
+"""Errors of requests to a controller."""
 
 import ssl
 from collections.abc import Sequence
@@ -21,6 +18,8 @@ _ADDRESS_MISMATCH: Final = 64
 
 
 class TlsFault(Enum):
+    """Why a TLS connection to a controller fails: from OpenSSL's codes, not its texts."""
+
     WRONG_NAME = "wrong_name"  # the certificate names others
     WRONG_TIME = "wrong_time"  # the certificate is not valid by this machine's clock
     UNKNOWN_AUTHORITY = "unknown_authority"

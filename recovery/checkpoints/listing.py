@@ -1,7 +1,4 @@
-"""What may be a checkpoint in the configured folder, newest first; files are only identified.
-
-Files that are named like checkpoints, in a form that rankmend does not know: what to tell of them.
-"""
+"""What may be a checkpoint in the configured folder, newest first; files are only identified."""
 
 import contextlib
 import os
@@ -81,7 +78,7 @@ _Glanced = tuple[tuple[int, int], Tree, FolderFormat | None, int | None, Shape]
 
 
 def describe_unknown(folder: str, names: Sequence[str]) -> str:
-    """Return what a person who expects a restart from these files has to know."""
+    """Return the advice about files that are named like checkpoints, in a form that rankmend does not know."""
     are, they = ("are", "they are checkpoints") if len(names) > 1 else ("is", "it is one")
     like = "checkpoints" if len(names) > 1 else "a checkpoint"
     return (

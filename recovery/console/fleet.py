@@ -1,7 +1,4 @@
-"""The fleet as its page shows it: every node with its state, by rack. Pure.
-
-What the console shows of nodes in Kubernetes.
-"""
+"""The fleet as the console shows it: every node with its state, by rack, and its state in Kubernetes. Pure."""
 
 import re
 from collections import Counter

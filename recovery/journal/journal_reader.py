@@ -180,15 +180,15 @@ class ProgressBetween:
         found: set[int] = set()
         for kind, fields in _FIELDS.items():
             highest, floor = map(self._reader.whole_number, fields)
-            newest, *reached = self._ask(f"max(number), max({highest}), max({floor})", kind)
+            newest, *reached = self._query(f"max(number), max({highest}), max({floor})", kind)
             if newest is None:
                 continue
             found.add(newest)
-            of_newest = self._ask(f"{highest}, {floor}", kind, "number = ?", newest)
+            of_newest = self._query(f"{highest}, {floor}", kind, "number = ?", newest)
             for field, most, known in zip(fields, reached, of_newest, strict=True):
                 if most is not None and most != known:  # an older record has more
                     found.add(
-                        self._ask(
+                        self._query(
                             "min(number)", kind, f"{self._reader.whole_number(field)} = ?", most
                         )[0]
                     )
@@ -198,7 +198,7 @@ class ProgressBetween:
         """Return the first with a higher step than one of these; None: no such step is awaited."""
         limits = zip(PROGRESS, (step, relative_step), strict=True)
         asked = [
-            self._ask(
+            self._query(
                 "min(number)", kind, f"{self._reader.whole_number(_FIELDS[kind][0])} > ?", limit
             )[0]
             for kind, limit in limits
@@ -207,7 +207,9 @@ class ProgressBetween:
         found = [number for number in asked if number is not None]
         return {min(found)} if found else set()
 
-    def _ask(self, wanted: str, kind: str, condition: str = "", *values: object) -> tuple[Any, ...]:
+    def _query(
+        self, wanted: str, kind: str, condition: str = "", *values: object
+    ) -> tuple[Any, ...]:
         more = f" AND {condition}" if condition else ""
         asked = f"SELECT {wanted} FROM record WHERE number > ? AND number < ? AND kind = ?{more}"  # noqa: S608 - ours
         return self._reader.ask_one(asked, (*self._bounds, kind, *values))

@@ -290,7 +290,7 @@ class Journal:
         self._queue: queue.Queue[_Append | None] = queue.Queue(_QUEUE_MAX)
         self._thread = threading.Thread(target=self._write_forever, name="journal", daemon=True)
         self._thread.start()
-        self.warnings = self._tell_of_cut(chain.torn, lost_frames)
+        self.warnings = self._cut_notices(chain.torn, lost_frames)
 
     @property
     def last_number(self) -> int:
@@ -419,7 +419,7 @@ class Journal:
         if verdict != "ok":
             raise JournalError(f"{self.path} is damaged ({verdict}). {WAY_OUT}")
 
-    def _tell_of_cut(self, torn: int, lost_frames: int) -> tuple[str, ...]:
+    def _cut_notices(self, torn: int, lost_frames: int) -> tuple[str, ...]:
         if not torn and not lost_frames:
             return ()
         first = self._acknowledged + 1

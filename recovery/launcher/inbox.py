@@ -1,7 +1,4 @@
-"""Messages from other threads to a launcher's loop: orders, and which controller accepts its reports.
-
-Wakes the launcher's loop, for other threads and for signals.
-"""
+"""Messages from other threads to a launcher's loop: orders, and which controller accepts its reports."""
 
 import contextlib
 import logging
@@ -25,6 +22,8 @@ _SUSPEND_FLUSH_S: Final = 1.0  # for the console to show why the launcher goes s
 
 
 class Wakeups:
+    """Wakes the launcher's loop, for other threads and for signals."""
+
     def __init__(self) -> None:
         self._read, self.descriptor = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 

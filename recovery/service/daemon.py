@@ -160,7 +160,7 @@ class _Daemon:
         self._is_alive = True
         self._one_reload = asyncio.Lock()
         self._certificate_marks = certificate_marks
-        self._renewal_told = ""  # why renewed certificates are not used
+        self._renewal_logged = ""  # why renewed certificates are not used
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
@@ -243,11 +243,11 @@ class _Daemon:
                 try:
                     await service.reload(service.config, service.api.doorman.tokens, service.policy)
                 except (RankmendError, OSError) as error:
-                    if self._renewal_told != str(error):
-                        self._renewal_told = fields["error"] = str(error)
+                    if self._renewal_logged != str(error):
+                        self._renewal_logged = fields["error"] = str(error)
                         log.error(_NOT_USED, extra=fields)  # noqa: TRY400
                 else:
-                    self._certificate_marks, self._renewal_told = marks, ""
+                    self._certificate_marks, self._renewal_logged = marks, ""
                     log.info("renewed certificate is in force", extra=fields)
 
     async def _reload(self) -> None:

@@ -80,7 +80,7 @@ class ReadingsWatch(Generic[_T]):
     ) -> None:
         """``what`` the file is of, in the plural; ``told``: the file in force, None: there is none."""
         self._what = what
-        self._told = told
+        self._file_in_force = told
         self._parse = parse
         self._clock = clock
         self._should_stop = threading.Event()
@@ -105,7 +105,7 @@ class ReadingsWatch(Generic[_T]):
 
     def read(self) -> None:
         """Read the file; a file that can't be read leaves nothing known, and is logged once."""
-        path, before = self._told(), self._newest
+        path, before = self._file_in_force(), self._newest
         if path is None:
             self._newest = SiteFile()
             return

@@ -1,7 +1,4 @@
-"""What a checkpoint format knows of its folders.
-
-Formats of which each rank's part may lie on the local disk of its own node.
-"""
+"""What a checkpoint format knows of its folders."""
 
 from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
@@ -38,7 +35,7 @@ class FolderFormat(Protocol):
 
 @runtime_checkable
 class DividedFormat(FolderFormat, Protocol):
-    """One of which each rank's part may lie on the local disk of its node.
+    """A format of which each rank's part may lie on the local disk of its own node.
 
     `check` raises PartsMissingError where parts are missing, and those that are there are whole.
     """
@@ -50,7 +47,7 @@ class DividedFormat(FolderFormat, Protocol):
 
 @runtime_checkable
 class ContentFormat(FolderFormat, Protocol):
-    """One whose files show only together with others whether they are whole."""
+    """A format whose files show only together with others whether they are whole."""
 
     def check_content(self, tree: Tree, name: str, reader: FileReader) -> bool:
         """Return whether this file was checked, after `check`; raise DefectError when it is damaged."""

@@ -1,7 +1,4 @@
-"""The incidents in a job's journal, with what each cost, as the API and the commands show them. Pure.
-
-What a journal tells of a job or of one of its incidents, as the API and the commands show it.
-"""
+"""The story of a job and its incidents, with what each cost, as the API and the commands show them. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final

@@ -1,7 +1,4 @@
-"""How a job stands by its journal, as the API and the commands show it. Pure.
-
-Where a job's ranks stand, as the API and the console show it.
-"""
+"""The state of a job and of its ranks, as the API, the commands and the console show it. Pure."""
 
 from collections.abc import Mapping
 

@@ -1,7 +1,4 @@
-"""What the records of a job's starts, stops and end change in the ledger. Pure.
-
-What the orders of people change in the ledger.
-"""
+"""What records of a job's starts, stops and end, and of people's commands, change in the ledger. Pure."""
 
 from typing import Final
 

@@ -1,6 +1,5 @@
-"""Explains records of the cluster's journal in plain words. Pure. `recovery.journal.narration.narrator` does so for a job's.
-
-The records of probes of the network in words.
+"""Explains records of the cluster's journal, and of network probes, in plain words. Pure.
+`recovery.journal.narration.narrator` does so for a job's.
 """
 
 from datetime import datetime, timezone

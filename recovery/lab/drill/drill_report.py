@@ -1,7 +1,4 @@
-"""A drill's report: JSON, JUnit XML, and the page of `rankmend report` with what held before it.
-
-What each rank of a drilled job was at, over time: what the job was, and where it was itself broken.
-"""
+"""A drill's report: JSON, JUnit XML, and the page of `rankmend report` with what held before it."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -33,7 +30,7 @@ class RankStretch:
 def rank_states(
     time: JobTime, incidents: Sequence[IncidentView], ranks: int
 ) -> list[list[RankStretch]]:
-    """Return the states of each rank, one after the other without gap."""
+    """Return the states of each rank over time, one after the other without gap: the job's state, and where the rank itself was broken."""
     job = [
         RankStretch(span.part.value, span.begin_s - time.begin_s, span.end_s - time.begin_s)
         for span in time.spans

@@ -1,7 +1,4 @@
-"""What a fabric test found, as it is shown, kept by node and written to files.
-
-Metrics of a fabric test, in a file as node_exporter's textfile collector reads them.
-"""
+"""The results of a fabric test: for the command, stored by node, and as metrics for node_exporter's textfile collector."""
 
 import contextlib
 import re
@@ -213,7 +210,7 @@ FAMILIES: Final = (_AT, _RATE, _USUAL, _CLEAR, _SLOW, _BUS)
 
 
 def write_metrics(report: FabricReport, path: Path) -> None:
-    """Replace the file. Raises StorageError."""
+    """Replace the file that node_exporter's textfile collector reads. Raises StorageError."""
     write_output(path, generate_latest(_registry(report)), StorageError)
 
 

@@ -260,7 +260,7 @@ class _Collection:
         # Read first: the stamp distinguishes an old dump of the same name from the answer.
         stamps = {one.rank: _stamp(one.recorder) for one in self._ranks}
         states = self._describe_processes() if self._within_s else {}
-        asked, dumping = self._ask() if self._within_s else (set(), set())
+        asked, dumping = self._request_dumps() if self._within_s else (set(), set())
         lines = {one.rank: self._owner.lines_of(one.rank) for one in self._ranks}
         self._lines = lines
         kernel, findings = self._read_surroundings()
@@ -281,7 +281,7 @@ class _Collection:
             self._note(f"the processes can't be read: {error}")
             return {}
 
-    def _ask(self) -> tuple[set[int], set[int]]:
+    def _request_dumps(self) -> tuple[set[int], set[int]]:
         asked, dumping = set(), set()
         for one in self._ranks:
             if one.recorder is not None and ask_for_dump(one.recorder):

@@ -92,7 +92,7 @@ class HardwareWatch:
         self._should_stop = False
         self._pids: dict[int, int] = {}
         self._kept: dict[_Key, deque[tuple[float, float]]] = {}
-        self._asked = 0  # number of the record that requests it; 0: none
+        self._requested = 0  # number of the record that requests it; 0: none
         self._pages: list[tuple[float, list[HardwareReading]]] = []
         self._note = ""
         self._answered = 0
@@ -118,18 +118,18 @@ class HardwareWatch:
     def ask(self, number: int) -> None:
         """Request an answer for the record with this number; 0 requests none."""
         with self._lock:
-            if number == self._asked:
+            if number == self._requested:
                 return
-            self._asked, self._pages, self._note = number, [], ""
+            self._requested, self._pages, self._note = number, [], ""
         self._wake.set()
 
     def take_report(self) -> Hardware | None:
         """Return the answer to the request, in the first reports after it was made."""
         with self._lock:
-            if not self._asked or self._answered != self._asked or self._reports_left == 0:
+            if not self._requested or self._answered != self._requested or self._reports_left == 0:
                 return None
             self._reports_left -= 1
-            now_s, asked, note = self._clock.now_s(), self._asked, self._note
+            now_s, asked, note = self._clock.now_s(), self._requested, self._note
             series = {key: list(points) for key, points in self._kept.items()}
             pages = list(self._pages)
         for at_s, readings in pages:
@@ -181,13 +181,13 @@ class HardwareWatch:
 
     def _look_at_agent(self) -> None:
         """If requested, read the agent's page a few times, then mark the request as done."""
-        asked = self._asked
+        asked = self._requested
         if not asked or asked == self._answered:
             return
         for number in range(PAGES):
             if number:
                 self._pause(self._page_pause_s)
-            if self._should_stop or asked != self._asked:
+            if self._should_stop or asked != self._requested:
                 return
             try:
                 text = self._read_agent()
@@ -200,7 +200,7 @@ class HardwareWatch:
                 self._note = str(error)
                 break
             with self._lock:
-                if asked == self._asked:
+                if asked == self._requested:
                     self._pages.append((at_s, readings))
         self._sample()
         with self._lock:

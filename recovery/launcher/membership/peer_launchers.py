@@ -292,14 +292,14 @@ class Peers:
                 if alone_s >= lease.lease_s * ASK_AFTER:
                     if now_s - asked_at_s >= lease.lease_s * ROUND_EVERY:
                         asked_at_s = now_s
-                        await self._ask_majority(lease, now_s)
+                        await self._query_majority(lease, now_s)
                 else:  # for `unreachable`
                     due = self._turns.due(lease, self._unreachable, now_s)
-                    await asyncio.gather(*(self._ask(peer, lease.attempt) for peer in due))
+                    await asyncio.gather(*(self._query(peer, lease.attempt) for peer in due))
             except Exception:  # the next round is worth more than this one's reason
                 log.exception("asking peers failed")
 
-    async def _ask_majority(self, lease: Lease, began_at_s: float) -> None:
+    async def _query_majority(self, lease: Lease, began_at_s: float) -> None:
         """Ask until more than half of the list are known to run the attempt."""
         others = [peer for peer in lease.peers if peer.launcher_id != self._word.launcher_id]
         random.shuffle(others)  # so that not all query the same ones
@@ -307,14 +307,14 @@ class Peers:
         running = int(is_counted and self._word.runs(lease.attempt))
         while others and 2 * running <= len(lease.peers):
             some, others = others[:ASKED_AT_ONCE], others[ASKED_AT_ONCE:]
-            told = await asyncio.gather(*(self._ask(peer, lease.attempt) for peer in some))
+            told = await asyncio.gather(*(self._query(peer, lease.attempt) for peer in some))
             running += sum(told)
         is_majority = 2 * running > len(lease.peers)
         if is_majority and self._word.runs(lease.attempt):
             with self._lock:
                 self._reached_at_s = max(self._reached_at_s, began_at_s)
 
-    async def _ask(self, peer: Peer, attempt: int) -> bool:
+    async def _query(self, peer: Peer, attempt: int) -> bool:
         """Return whether a peer answers that it runs the attempt."""
         try:
             word = await asyncio.wait_for(self._exchange(peer), EXCHANGE_S_MAX)

@@ -1,7 +1,4 @@
-"""What to run, as the user asked; the same for every attempt.
-
-What all ranks together compute in one step, as stated once on the command line (`--step-work`).
-"""
+"""What to run, by the command line; the same for every attempt."""
 
 import math
 import signal
@@ -26,7 +23,7 @@ STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQ
 
 @dataclass(frozen=True, slots=True)
 class StatedWork:
-    """The work of one step of the whole job."""
+    """The work of all ranks together in one step, as stated once on the command line (`--step-work`)."""
 
     flops: float = 0.0
     tokens: float = 0.0

@@ -124,16 +124,16 @@ class RemoteLink:
         self._peers = peers
         self._quiet = quiet
         self._prints_job = prints_job
-        self._told = (0, False)  # attempt, and whether it had ranks for this node
-        self._has_told = False
+        self._printed_order = (0, False)  # attempt, and whether it had ranks for this node
+        self._has_printed = False
         self._printed = line  # number of the newest line
         self._printing = threading.Lock()
-        self._is_end_said = False
+        self._is_end_printed = False
         self._remote = Remote(
             client, request.job_id, request.node, request.launcher_id, self, clock
         )
         self._ending = threading.Event()
-        self._waiting = threading.Timer(WAITING_SAID_AFTER_S, self._tell_waiting)
+        self._waiting = threading.Timer(WAITING_SAID_AFTER_S, self._print_waiting)
         self._waiting.daemon = True
         self.membership = Membership(
             request.launcher_id,
@@ -182,9 +182,9 @@ class RemoteLink:
 
     def exit_code(self, stop_requested: StopReason | None) -> int:
         if self.outcome is not None:
-            if not self._is_end_said:
+            if not self._is_end_printed:
                 word = END_WORDS[self.outcome.kind]
-                self._say(f"{word}: {self.outcome.reason}{next_act(self.outcome)}")
+                self._inform(f"{word}: {self.outcome.reason}{next_act(self.outcome)}")
             return self.outcome.exit_code
         self.is_moving = self.is_moving and stop_requested is None
         if self.is_moving:
@@ -192,7 +192,7 @@ class RemoteLink:
         if self._replaced_by is not None and stop_requested is None:  # else by its own leaving
             raise JobHeldError(f"this launcher was replaced: {self._replaced_by}")
         said = "nobody" if stop_requested is None else stop_requested.value
-        self._say(f"{said}: this node leaves the job")
+        self._inform(f"{said}: this node leaves the job")
         return 1 if stop_requested is None else stop_requested.exit_code
 
     def hurry(self) -> None:
@@ -209,16 +209,16 @@ class RemoteLink:
     def order(self, order: Order) -> None:
         self.newest = order
         told = (order.attempt, bool(order.ranks))
-        if (told != self._told or not self._has_told) and not self._quiet:
-            self._say(describe(order, is_over=self._told == (order.attempt, True)))
-            self._told, self._has_told = told, True
+        if (told != self._printed_order or not self._has_printed) and not self._quiet:
+            self._inform(describe(order, is_over=self._printed_order == (order.attempt, True)))
+            self._printed_order, self._has_printed = told, True
         if self.launcher is not None:
             self.launcher.send(order)
 
-    def _tell_waiting(self) -> None:
+    def _print_waiting(self) -> None:
         """Tell the user if no order has come yet."""
         if self.newest is None and not self._quiet:
-            self._say(WAITS)
+            self._inform(WAITS)
 
     def _seek(self) -> None:
         """Until the job begins, look for a controller where all its launchers meet, and leave for it."""
@@ -230,7 +230,7 @@ class RemoteLink:
             except ControllerError as error:
                 log.debug("no other controller was found: %s", error)
             if self.is_moving:
-                self._say(
+                self._inform(
                     f"leaving {self._client.url}: the job meets at another controller in the list"
                 )
                 if self.launcher is not None:
@@ -247,8 +247,8 @@ class RemoteLink:
 
     def ended(self, outcome: JobOutcome, lines: Sequence[LauncherLine] = ()) -> None:
         self._print(lines)
-        is_said = bool(lines) and not self._quiet and self._prints_job()
-        self._is_end_said = self._is_end_said or is_said
+        is_printed = bool(lines) and not self._quiet and self._prints_job()
+        self._is_end_printed = self._is_end_printed or is_printed
         self.outcome = self.outcome or outcome
         if self.launcher is not None:
             self.launcher.finish()
@@ -276,9 +276,9 @@ class RemoteLink:
             for line in unprinted(lines, self._printed):
                 self._printed = line.number
                 if self._prints_job():
-                    self._say(line.text)
+                    self._inform(line.text)
 
-    def _say(self, text: str) -> None:
+    def _inform(self, text: str) -> None:
         """Print a message; where the job may have several nodes, with this one's name: their consoles may be one file."""
         prefix = f"[{self._request.node}] " if self._request.nodes_max > 1 else ""
         for line in text.splitlines():

@@ -1,6 +1,6 @@
-"""What the parts that work on requests to Slurm, or to another manager of nodes, share: journal, ledger, settings, and what each request waits for.
+"""The state that the parts of the scheduler service share: journal, ledger, settings, and what each request waits for.
 
-What a running controller remembers of a job that it requeues; a restart begins it anew, which only costs the pause.
+It serves Slurm as well as other managers of nodes.
 """
 
 import logging
@@ -34,6 +34,8 @@ LOOK_S_MAX: Final = 15.0  # at one that has waited for long
 
 @dataclass(slots=True)
 class RequeueMemory:
+    """What a running controller remembers of a job that it requeues. A restart begins it anew, which only costs the pause."""
+
     pending_unix_s: float | None = None  # since when it is seen to be PENDING and held
     was_held: bool = False
     has_let_go: bool = False

@@ -1,7 +1,4 @@
-"""Access control: tokens, node certificates, roles and rates.
-
-How one controller tells another for whom it asks: two headers, made here and read here.
-"""
+"""Access control: tokens, node certificates, roles and rates, and for whom another controller sends a request."""
 
 import base64
 import binascii

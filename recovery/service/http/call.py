@@ -1,7 +1,4 @@
-"""One request as handlers see it: who asks, and what for, checked and decoded.
-
-Reads request bodies, bounded in size, in time, and in what all bodies in progress take together.
-"""
+"""One request as handlers see it: its subject and parameters, checked and decoded, and its body."""
 
 import asyncio
 from collections import Counter
@@ -127,7 +124,7 @@ class EncodedError(RankmendError):
 
 
 class BodyReader:
-    """Belongs to the event loop."""
+    """Reads request bodies, bounded in size, in time, and in what all bodies in progress take together. Belongs to the event loop."""
 
     def __init__(self) -> None:
         self._total_bytes = 0  # size of all bodies in progress

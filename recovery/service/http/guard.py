@@ -351,7 +351,7 @@ class Entrance:
         self.context = context  # for connections from now on
         self._loop = asyncio.get_running_loop()
         self._opening: set[asyncio.Task[None]] = set()
-        self._told_at_s: dict[str, float] = {}
+        self._logged_at_s: dict[str, float] = {}
         self.refused = 0
         try:
             listener.listen(backlog)
@@ -403,7 +403,7 @@ class Entrance:
         if refusal is not None:
             self.refused += 1
             connection.close()
-            self._tell(address, refusal)
+            self._log_refusal(address, refusal)
             return
         connection.setblocking(False)
         with contextlib.suppress(OSError):
@@ -435,16 +435,16 @@ class Entrance:
                 guard.connection_lost(None)
                 connection.close()
 
-    def _tell(self, address: str, refusal: str) -> None:
+    def _log_refusal(self, address: str, refusal: str) -> None:
         """Log who is turned away, once a minute for each address."""
         now_s = self._room.now_s()
-        told_s = self._told_at_s.get(address)
+        told_s = self._logged_at_s.get(address)
         if told_s is not None and now_s - told_s < _LOG_AGAIN_S:
             return
-        self._told_at_s.pop(address, None)
-        self._told_at_s[address] = now_s
-        if len(self._told_at_s) > _LOGGED_MAX:
-            del self._told_at_s[next(iter(self._told_at_s))]
+        self._logged_at_s.pop(address, None)
+        self._logged_at_s[address] = now_s
+        if len(self._logged_at_s) > _LOGGED_MAX:
+            del self._logged_at_s[next(iter(self._logged_at_s))]
         log.warning("connection refused", extra={"peer": address, "reason": refusal})
 
 

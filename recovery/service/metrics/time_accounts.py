@@ -69,11 +69,11 @@ class PastSizes:
         self._kept = kept
         self._by_name: dict[str, dict[str, Sizes]] = {}
         # jobs whose journals were read, or that ended since the start
-        self._asked: set[str] = set()
+        self._read_jobs: set[str] = set()
 
     def keep(self, name: str, job_id: str, sizes: Sizes) -> None:
         """Keep the sizes of a job that has ended."""
-        self._asked.add(job_id)
+        self._read_jobs.add(job_id)
         if not sizes:
             return
         jobs = self._by_name.setdefault(name, {})
@@ -98,12 +98,12 @@ class PastSizes:
         for name in names:
             ids = [job_id for one, job_id in kept if one == name][-JOBS_MAX:]
             for job_id in reversed(ids):
-                if job_id not in self._asked and job_id not in running:
+                if job_id not in self._read_jobs and job_id not in running:
                     self._read(name, job_id, kept[name, job_id])
                     return
 
     def _read(self, name: str, job_id: str, journal: StoredJournal) -> None:
-        self._asked.add(job_id)
+        self._read_jobs.add(job_id)
         try:
             time = read_time(journal.read())
         except (RankmendError, OSError) as error:

@@ -29,8 +29,8 @@ class CountedPeers(Peers):
 
     rounds = 0
 
-    async def _ask_majority(self, lease: Lease, began_at_s: float) -> None:
-        await super()._ask_majority(lease, began_at_s)
+    async def _query_majority(self, lease: Lease, began_at_s: float) -> None:
+        await super()._query_majority(lease, began_at_s)
         self.rounds += 1
 
 

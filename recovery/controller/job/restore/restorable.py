@@ -117,7 +117,7 @@ class MissingSaves:
         self._trained_s = 0.0
         self._looked_at_s: float | None = None
         self._saved_number = 0
-        self._told_at_s = float("-inf")
+        self._warned_at_s = float("-inf")
 
     def due(
         self,
@@ -139,10 +139,10 @@ class MissingSaves:
         cause = _cause(ledger, seen)
         told = ledger.unsaved
         if told is not None and (
-            told.record.cause is cause or now_s - self._told_at_s < self._wait_s
+            told.record.cause is cause or now_s - self._warned_at_s < self._wait_s
         ):
             return None
-        self._told_at_s = now_s
+        self._warned_at_s = now_s
         return SavesMissing(
             ledger.attempt,
             cause,

@@ -213,7 +213,7 @@ class SaveMeter:
         self._totals: dict[int, float] = {}  # rank, seconds in its checkpoint section so far
         self._stalls: OrderedDict[int, _Stall] = OrderedDict()  # by the step's record number
         self._taken_at_s = float("-inf")
-        self._told_at_s = float("-inf")
+        self._reported_at_s = float("-inf")
         self._lead: int | None = None  # the rank whose steps are looked at
         self._steps: deque[tuple[int, float]] = deque(maxlen=_STEPS_KEPT)  # number, duration
         self._files: dict[str, _Files] | None = None
@@ -320,10 +320,10 @@ class SaveMeter:
 
     def take_stalls(self, now_s: float) -> SavesStalled | None:
         """Return the saves that stopped training since the last call; None where none did."""
-        fresh = [one for one in self._stalls_of_saves() if one.at_s > self._told_at_s]
+        fresh = [one for one in self._stalls_of_saves() if one.at_s > self._reported_at_s]
         if not fresh:
             return None
-        self._told_at_s = fresh[-1].at_s
+        self._reported_at_s = fresh[-1].at_s
         stalls = (SaveStall(max(0.0, now_s - one.at_s), one.stall_s) for one in fresh)
         return SavesStalled(self._attempt, tuple(stalls))
 

@@ -1,7 +1,4 @@
-"""Fills in from Slurm what the command line of `rankmend run` leaves open. docs/use/slurm.md.
-
-Finds the addresses of a Slurm job's nodes: by name, and where names mean nothing, by asking Slurm.
-"""
+"""Fills in from Slurm what the command line of `rankmend run` leaves open. docs/use/slurm.md."""
 
 import os
 import re
@@ -26,7 +23,7 @@ _MEETING_OPTIONS: Final = frozenset({"rdzv_endpoint", "master_addr", "controller
 
 
 def node_address(node: str) -> str:
-    """Return a name or an address at which other nodes reach ``node``."""
+    """Return a name or an address at which other nodes reach ``node``: where its name means nothing, Slurm's address."""
     try:
         socket.getaddrinfo(node, None)
     except OSError:

@@ -1,7 +1,4 @@
-"""The controller itself: whether it works, its metrics, and the description of its API.
-
-The controller's metrics in the form that a client takes: text or OpenMetrics, gzip on request, as prometheus-client answers.
-"""
+"""The controller itself: whether it works, its metrics, and the description of its API."""
 
 import asyncio
 import gzip
@@ -28,7 +25,10 @@ GZIP_LEVEL: Final = 1
 
 
 def metrics_page(measures: Measures, accepts: Accepts) -> TextPage:
-    """Return all metrics. Not for the event loop."""
+    """Return all metrics in the form that a client takes: text or OpenMetrics, gzip on request, as prometheus-client answers.
+
+    Not for the event loop.
+    """
     encode, content_header = _choose(accepts.forms)
     body = measures.render(encode)
     if not gzip_accepted(accepts.encodings):
