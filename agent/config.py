@@ -95,7 +95,7 @@ class AlertSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 class WatchSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Who judges the jobs of other launchers. docs/use/watch.md"""
 
-    controller: str | None = None  # URL; with the certificate of [alerts]. None: nobody is told
+    controller: str | None = None  # URL; with the certificate of [alerts]. None: nobody is notified
     logs: tuple[str, ...] | None = None  # patterns: `agent.watch.job_logs`
 
 

@@ -60,7 +60,7 @@ class HostSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """What this host should have. docs/reference/host.md"""
 
     mounts: tuple[str, ...] = ()  # places where something must be mounted
-    mounts_ignored: tuple[str, ...] = ()  # shell patterns of mount points, never asked
+    mounts_ignored: tuple[str, ...] = ()  # shell patterns of mount points, never queried
     services: tuple[str, ...] = ()  # systemd units that must run
     modules: tuple[str, ...] = ()  # kernel modules that must be loaded
     baseline: str | None = None  # TOML file of the versions that there may be
@@ -92,7 +92,7 @@ def make_collectors(
     demand: Demand | None = None,
 ) -> tuple[Collector, ...]:
     """Return the collectors. Beside a recorded tree this machine's own mounts, services and clock
-    are not asked."""
+    are not queried."""
     is_live = procfs_root == Path("/proc")
     baseline = load_baseline(Path(config.baseline)) if config.baseline else None
     return (

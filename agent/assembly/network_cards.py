@@ -93,7 +93,7 @@ def make_collectors(
 
 
 class _NoDriver:
-    """Stands where there is no driver to be asked."""
+    """Stands where there is no driver to be queried."""
 
     def driver_info(self, device: str) -> DriverInfo:
         raise self._absent(device)

@@ -49,7 +49,7 @@ def check(helper_socket: str | None, redfish: RedfishSettings) -> None:
 
 
 def make_ask(helper_socket: str | None, clock: Clock, is_live: bool) -> Ask:
-    """Return the way to the root helper. Beside a recorded tree this machine is not asked."""
+    """Return the way to the root helper. Beside a recorded tree this machine is not queried."""
     if not is_live:
         return _refuse_recorded
     client = HelperClient(Path(helper_socket) if helper_socket else SOCKET_PATH, clock)

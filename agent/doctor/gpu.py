@@ -37,7 +37,7 @@ def read_gpu(
     load: Callable[[], Any] = load_nvml,
     ask_acs: Callable[[], Mapping[str, str]] | None = None,
 ) -> GpuFacts:
-    """``systemctl`` None: systemd is not asked. ``load`` returns the module pynvml. ``ask_acs`` asks the agent, None: nobody."""
+    """``systemctl`` None: systemd is not queried. ``load`` returns the module pynvml. ``ask_acs`` asks the agent, None: nobody."""
     version = _read(places, "driver/nvidia/version")
     driver = parse_nvidia_version(version) if version else None
     release = _RELEASE.match(_read(places, "sys/kernel/osrelease"))

@@ -30,7 +30,7 @@ def read_host(
     ask_clock: Callable[[], KernelClock] | None = None,
     find_program: Callable[[str], str | None] = shutil.which,
 ) -> HostFacts:
-    """Beside a recorded tree this machine's devices, services and clock are not asked."""
+    """Beside a recorded tree this machine's devices, services and clock are not queried."""
     is_live = places.is_live
     kernel_log, kernel_log_error = _kernel_log(places) if is_live else (None, "")
     is_kept, clock_error = _clock(ask_clock or make_adjtimex()) if is_live else (None, "")

@@ -109,7 +109,7 @@ class _Segment(NamedTuple):
 
     text: str
     data: bytes
-    packed: bytes | None  # once somebody has asked for it compressed
+    packed: bytes | None  # once somebody has requested it compressed
 
 
 class Exposition:

@@ -69,7 +69,7 @@ class FlightSetup:
 
 @dataclass(slots=True)
 class _Gathered:
-    """What all steps so far have told."""
+    """What all steps so far have reported."""
 
     figures: dict[tuple[str, str, str], list[float]] = field(default_factory=dict)
     bits: list[BitCheck] = field(default_factory=list)

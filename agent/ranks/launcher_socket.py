@@ -1,6 +1,6 @@
 """The agent's Unix socket: takes progress files from launchers (`rankmend.agent_socket`).
 
-The kernel tells the peer's uid (SO_PEERCRED). A descriptor is looked at only once it is known
+The kernel shows the peer's uid (SO_PEERCRED). A descriptor is looked at only once it is known
 to lie on tmpfs: a peer could pass a file of a file system of his own (FUSE), and asking that
 for anything could hang the agent. A connection that breaks a rule is closed, with one log line,
 and its ranks are dropped; nothing else notices.

@@ -28,7 +28,7 @@ def rank_metrics(sample: RankSample, now_s: float) -> Iterator[Metric]:
     about = (("pid", pid), ("attempt", str(identity.attempt)), ("job_name", sample.job_name))
     yield Metric("rankmend_rank_info", 1, (*labels, *about))
     if progress.pid == 0:
-        return  # no process has attached: it has told nothing yet
+        return  # no process has attached: it has reported nothing yet
     for version in progress.nccl:
         yield Metric("rankmend_rank_nccl_info", 1, (*labels, ("version", version)))
     yield Metric("rankmend_rank_steps_total", progress.step_count, labels)

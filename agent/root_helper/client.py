@@ -26,7 +26,7 @@ from rankmend.clock import Clock
 from rankmend.errors import NoSourceError, SourceError
 
 ANSWER_S_MAX: Final = QUERY_S_MAX + 10.0  # the programs, their end, and the way back
-NOTHING_S: Final = 600.0  # until a device that was not there is asked for again
+NOTHING_S: Final = 600.0  # until a device that was not there is requested again
 UNCHANGED_S: Final = 600.0  # the ACS of bridges: set at boot, seldom by an operator
 MEMORY_REUSE_S: Final = 30.0  # half an interval of the transceiver collector
 _EARLY_S: Final = 5.0  # collectors ask at multiples of a minute, some milliseconds early or late

@@ -182,7 +182,7 @@ def _make_scheduler() -> "BackgroundScheduler":
 
 
 def _make_trigger(next_date: Callable[[], datetime | None]) -> Any:
-    """Return a trigger of APScheduler's whose date is asked for anew each time."""
+    """Return a trigger of APScheduler's whose date is requested anew each time."""
     from apscheduler.triggers.base import BaseTrigger  # noqa: PLC0415 - as above
 
     class _Due(BaseTrigger):  # type: ignore[misc]  # APScheduler has no types

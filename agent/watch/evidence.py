@@ -224,7 +224,7 @@ class _Collection:
             self._close()
 
     def is_waiting(self, waited_s: float) -> bool:
-        """Return whether something that was asked for may still come."""
+        """Return whether something that was requested may still come."""
         if self._pipe is not None:
             if self._drain():
                 self._grown_s = waited_s

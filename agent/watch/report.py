@@ -81,7 +81,7 @@ def make_report(
 ) -> WatchedReport:
     """Return the report; ``told_through``: by job, rank and pid the last step record that the controller has.
 
-    ``evidence``, by the same: what was collected since the controller asked for it. ``here``: jobs of our own launchers.
+    ``evidence``, by the same: what was collected since the controller requested it. ``here``: jobs of our own launchers.
     """
     living = _by_job(view.samples)
     ended = _by_job(one.sample for one in view.ended)

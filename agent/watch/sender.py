@@ -132,7 +132,7 @@ class WatchSender:
         return bool(here.names) and now_s - self._here_at_s >= PRESENT_S
 
     def _collect(self, answer: bytes, view: WatchedSamples, now_s: float) -> None:
-        """Collect the evidence that the controller has asked for."""
+        """Collect the evidence that the controller has requested."""
         try:
             wanted = set(msgspec.json.decode(answer, type=ReportTaken).evidence_of)
         except msgspec.MsgspecError:  # of a controller of another version
