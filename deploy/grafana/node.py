@@ -43,7 +43,7 @@ def _named(expression: str, label: str, name: str) -> str:
 
 
 def _deviations() -> str:
-    """Return the deviations of all quantities, told apart by the label `quantity`."""
+    """Return the deviations of all quantities, distinguished by the label `quantity`."""
     quantities = {
         "temperature": "rankmend_gpu_temperature_celsius",
         "power": "rankmend_gpu_power_watts",
@@ -58,7 +58,7 @@ def _deviations() -> str:
 
 
 def _port_errors() -> str:
-    """Return how much each error counter of each port grew, told apart by the label `error`."""
+    """Return how much each error counter of each port grew, distinguished by the label `error`."""
     return " or ".join(
         _named(
             f"max by (device, port) (increase(rankmend_nic_{error}_total{{{NODE}}}[$__range]))",
