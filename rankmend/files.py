@@ -98,7 +98,7 @@ def _why(failure: OSError) -> str:
 
 
 def write_output(path: Path, data: bytes, error: ErrorType) -> None:
-    """Write what a person asked for to the file that he named; a pipe or a terminal is written to as it is."""
+    """Write what a person requested to the file that he named; a pipe or a terminal is written to as it is."""
     try:
         is_file = not path.exists() or path.is_file()
         if not is_file:

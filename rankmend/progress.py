@@ -4,8 +4,8 @@ A file comes from the job's user, so nothing in it is believed: sizes, identitie
 times are checked, and what does not fit raises `SourceError` with the value. A read that
 meets the writer at work is tried again, for 7 ms at most.
 
-The reader asks for the time before it reads, so what the rank tells meanwhile is later than
-``now_s``: whoever turns times into ages takes a negative one for zero.
+The reader takes the time before it reads, so a report that the rank writes meanwhile is later than
+``now_s``: a caller that turns times into ages counts a negative age as zero.
 """
 
 import math
@@ -78,7 +78,7 @@ class RankSnapshots:
     """The snapshots that a rank has kept of its state since it attached."""
 
     count: int
-    refused: int  # asked for and not kept
+    refused: int  # requested and not kept
     newest_step: int | None
     state_bytes: int
     stalled_s: float  # for which training stood still, in all
@@ -88,7 +88,7 @@ class RankSnapshots:
 
 @dataclass(frozen=True, slots=True)
 class NumbersRecord:
-    """The numbers that a rank told of one step; None: not told."""
+    """The numbers that a rank reported of one step; None: not reported."""
 
     count: int  # 1 for the first record of this process
     step: int
@@ -108,7 +108,7 @@ class FirstBad:
 
 @dataclass(frozen=True, slots=True)
 class RankNumbers:
-    """The losses and gradient norms that a rank has told since it attached."""
+    """The losses and gradient norms that a rank has reported since it attached."""
 
     count: int
     records: tuple[NumbersRecord, ...]  # newest last
@@ -117,13 +117,13 @@ class RankNumbers:
 
 @dataclass(frozen=True, slots=True)
 class ToldWork:
-    """The work that a rank has told since it attached, in all."""
+    """The work that a rank has reported since it attached, in all."""
 
-    count: int  # times told
+    count: int  # times reported
     flops: float
     tokens: float
     samples: float
-    data_type: str  # of the FLOPs; empty: none were told
+    data_type: str  # of the FLOPs; empty: none were reported
     device: str  # name of its accelerator; empty: not known
 
 
@@ -151,15 +151,15 @@ class RankProgress:
     # set for the newest collective's process group; None: unknown
     collective_timeout_s: float | None
     step_count: int
-    records: tuple[StepRecord, ...]  # newest last, at most what was asked for
+    records: tuple[StepRecord, ...]  # newest last, at most what was requested
     snapshots: RankSnapshots | None = None  # None: the script asks for none
-    numbers: RankNumbers | None = None  # None: the script tells none, or nobody asked
-    work: ToldWork | None = None  # None: the script tells none
-    hidden: ToldHidden | None = None  # None: nothing tells of it
+    numbers: RankNumbers | None = None  # None: the script reports none, or nobody asked
+    work: ToldWork | None = None  # None: the script reports none
+    hidden: ToldHidden | None = None  # None: nothing measures it
     place: ToldPlace | None = None  # None: not known
     nccl: tuple[
         str, ...
-    ] = ()  # versions that it has loaded, such as 2.27.3; empty: none, or not told
+    ] = ()  # versions that it has loaded, such as 2.27.3; empty: none, or not reported
 
     @property
     def last(self) -> StepRecord | None:
@@ -260,7 +260,7 @@ class ProgressReader:
         after: int = 0,
         numbers_after: int | None = None,
     ) -> RankProgress:
-        """Return what the rank has told by ``now_s``, with its newest ``records_max`` steps.
+        """Return what the rank has reported by ``now_s``, with its newest ``records_max`` steps.
 
         ``after``: a record number that is known; of those up to it only the newest is read.
         ``numbers_after``: the same of the numbers, of which none are read up to it; None: nobody asks for them.

@@ -89,7 +89,7 @@ class ReportedEvidence(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ReportedWork(Struct, frozen=True, array_like=True):
-    """The work that a rank's script has told since the process attached, in all."""
+    """The work that a rank's script has reported since the process attached, in all."""
 
     flops: Amount
     tokens: Amount
@@ -117,7 +117,7 @@ class ReportedRank(Struct, frozen=True, kw_only=True, omit_defaults=True):
     # Of the main thread since it began: on a processor, and ready for one. None: the kernel does not tell.
     running_s: Total | None = None
     ready_s: Total | None = None
-    # Only where the job's owner asked for sections.
+    # Only where the job's owner requested sections.
     section: Annotated[str, Meta(max_length=16)] = "idle"
     section_age_s: Age | None = None
     sections_entered: Count = 0
@@ -125,16 +125,16 @@ class ReportedRank(Struct, frozen=True, kw_only=True, omit_defaults=True):
     collective_timeout_s: Age | None = None
     has_pairs: bool = False
     steps: Annotated[tuple[ReportedStep, ...], Meta(max_length=TIMINGS_MAX)] = ()
-    work: ReportedWork | None = None  # None: the script tells none
+    work: ReportedWork | None = None  # None: the script reports none
     hidden: ToldHidden | None = (
-        None  # since the process attached, in all; None: nothing tells of it
+        None  # since the process attached, in all; None: nothing measures it
     )
     place: ToldPlace | None = None  # in the model's layout; None: not known
     gpus: Places = ()
     nics: Places = ()
     nccl: Places = ()  # versions that it has loaded
     error: Text = ""  # why its progress file can't be read
-    evidence: ReportedEvidence | None = None  # once after the controller has asked for it
+    evidence: ReportedEvidence | None = None  # once after the controller has requested it
 
 
 class ReportedJob(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,4 +1,4 @@
-"""`rankmend kubernetes`: what a controller has asked of Kubernetes, what came of it, its cordons, and what else Kubernetes says of nodes."""
+"""`rankmend kubernetes`: what a controller has requested of Kubernetes, what came of it, its cordons, and what else Kubernetes says of nodes."""
 
 import click
 

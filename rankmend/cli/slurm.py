@@ -1,4 +1,4 @@
-"""`rankmend slurm`: what a controller has asked of Slurm, what came of it, and the nodes that it has drained there."""
+"""`rankmend slurm`: what a controller has requested of Slurm, what came of it, and the nodes that it has drained there."""
 
 from typing import TYPE_CHECKING
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def show_would_have(
     judged: "Sequence[JudgedDecision]", *, as_json: bool, as_csv: bool, has_page: bool
 ) -> None:
-    """Print the report in the shape that is asked for."""
+    """Print the report in the shape that is requested."""
     from recovery.accounting.observe_mode.rows import csv_rows, plain
 
     if as_json:

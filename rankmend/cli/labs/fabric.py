@@ -505,7 +505,7 @@ def _write(
     plot: Path | None,
     pyplot: Any,
 ) -> bool:
-    """Keep the result and write what else was asked for; return whether all was. It is shown all the same, so a test is never in vain."""
+    """Keep the result and write what else was requested; return whether all was. It is shown all the same, so a test is never in vain."""
     from recovery.lab.fabric.fabric_report import keep, write_metrics
 
     written = [

@@ -214,7 +214,7 @@ def _progress() -> "Iterator[Progress]":
 
 
 def _study(options: dict[str, Any], progress: Progress) -> "Study":
-    """Return all that was asked for."""
+    """Return all that was requested."""
     from recovery.controller.cluster.cluster_limits_file import read_policy_file
     from recovery.lab.simulation import planning
     from recovery.lab.simulation.assumptions import Assumptions, Setup

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from recovery.lab.simulation.planning import Study
 
 _CAUSES_DRAWN: Final = 10
-_COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # told apart by the colour-blind
+_COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # distinguished by the colour-blind
 
 
 def write_plot(path: Path, pyplot: Any, study: "Study") -> None:

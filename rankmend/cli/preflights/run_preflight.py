@@ -19,7 +19,7 @@ _SIGNALLED: Final = 128
 
 
 def check_first(level_name: str, baseline: Path | None, asked: "RunOptions") -> "RunOptions":
-    """Check this node and return what is asked of its launcher, with whether it passed.
+    """Check this node and return what is requested of its launcher, with whether it passed.
 
     Or end the launcher: with 69 if the node is unfit, 128 + N after a signal. What could not be checked is told and keeps nobody out; in observe mode nothing does.
     """

@@ -114,7 +114,7 @@ def _print_none(*, as_json: bool) -> None:
 def _wanted(
     views: "Iterable[wire.IncidentView]", since_unix_s: float | None, node: str | None
 ) -> "list[wire.IncidentView]":
-    """Return the incidents that were asked for, the newest first."""
+    """Return the incidents that were requested, the newest first."""
     found = [
         view
         for view in views

@@ -119,7 +119,7 @@ def _follow(printer: "_Printer", is_running: Callable[[], bool]) -> None:
 
 
 class _Printer:
-    """Prints the files that were asked for, each from the place up to which it is printed."""
+    """Prints the files that were requested, each from the place up to which it is printed."""
 
     def __init__(
         self, kept: "KeptLogs", rank: int | None, attempt: int | None, lines: int | None

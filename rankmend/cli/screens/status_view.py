@@ -434,7 +434,7 @@ def _render_nodes(picture: Picture, wanted: Wanted) -> "Table":
 
 
 def _shows_starts(node: "wire.NodeView") -> bool:
-    """Return whether a fork server was asked for on this node."""
+    """Return whether a fork server was requested on this node."""
     return any(one.start == "forked" or one.why_not_forked for one in node.starts)
 
 
