@@ -61,7 +61,7 @@ class ControllerError(RankmendError):
 
 
 class LauncherError(ControllerError):
-    """The launcher of a job on this machine can't be asked, or does not answer."""
+    """The launcher of a job on this machine can't be queried, or does not answer."""
 
 
 class UnreachableError(ControllerError):

@@ -204,7 +204,7 @@ class StartView(Struct):
 
     start: str  # forked, standby or fresh; empty: in a way that this controller does not know
     ranks: list[int]
-    why_not_forked: str = ""  # empty where no fork server was asked for
+    why_not_forked: str = ""  # empty where no fork server was requested
 
 
 class NodeView(Struct):
@@ -288,7 +288,7 @@ class SnapshotView(Struct):
     without_count: int  # ranks without any whole snapshot
     without: list[int]  # the first of these
     damaged: int  # snapshots that have changed in memory since they were written
-    refused: int  # by the running ranks: asked for and not kept
+    refused: int  # by the running ranks: requested and not kept
     files: int | None  # that the rank with the least room has: 2, 1 or 0
     stall_s: float | None  # for which one stops training, on the slowest rank: mean of this attempt
     interval_s: float | None  # from one to the next
@@ -354,7 +354,7 @@ class JobView(Struct):
     told_age_s: float | None = None  # of all this, where that controller does not answer; None: new
     planes: list[PlaneView] = []  # networks of its nodes that are degraded now
     fabric_probe: str = ""  # of idle nodes while its communication is slow: what it does, or found
-    nccl: list[NcclShare] = []  # of its ranks' NCCLs; empty: all alike, or not told
+    nccl: list[NcclShare] = []  # of its ranks' NCCLs; empty: all alike, or not reported
     unsaved: UnsavedView | None = None  # None: it saves, has not trained for long, or has ended
     # `restarts` counts those since a person last started it; None: of an older controller.
     restarts_in_all: int | None = None
@@ -565,8 +565,8 @@ class WatchedView(Struct):
     state_age_s: float
     reason: str
     findings: list[WatchedFinding] = []
-    act: str = ""  # what is done about it by policy, or why nothing is; empty: people are told
-    nccl: list[NcclShare] = []  # of its ranks' NCCLs; empty: all alike, or not told
+    act: str = ""  # what is done about it by policy, or why nothing is; empty: people are notified
+    nccl: list[NcclShare] = []  # of its ranks' NCCLs; empty: all alike, or not reported
 
 
 class Watched(Struct):

@@ -76,7 +76,7 @@ class _Judged:
     signatures: tuple[Signature, ...]
     is_folder: bool
     verdict: CheckpointVerdict
-    share: Share  # that was asked for
+    share: Share  # that was requested
     stamp: Stamp  # of the manifests
     since_s: float
 

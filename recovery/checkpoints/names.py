@@ -208,7 +208,7 @@ def plain_rank_of(name: str) -> Piece | None:
     return Piece(f"{found[1]}#{found[3]}", number, None, is_rank=True)
 
 
-@lru_cache(maxsize=4096)  # names of one folder are asked for again in each look
+@lru_cache(maxsize=4096)  # names of one folder are requested again in each look
 def name_weight(name: str) -> int:
     """Return 2 where a word says that this is a save, 0 where one says that it is something else, or 1."""
     words = set(re.split(r"[^a-z0-9]+", _METRIC.sub("", name.lower())))

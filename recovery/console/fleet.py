@@ -32,7 +32,7 @@ def is_noted(state: wire.KubernetesNodeView) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NodeInKubernetes:
-    """A node's page: its state there, our cordons of it, and what was asked about it."""
+    """A node's page: its state there, our cordons of it, and what was queried about it."""
 
     state: wire.KubernetesNodeView | None
     cordons: wire.SlurmNodeView | None

@@ -1,4 +1,4 @@
-"""The documentation as pages of the console: Markdown below docs/, rendered as it is asked for.
+"""The documentation as pages of the console: Markdown below docs/, rendered as it is requested.
 
 docs/README.md is the index. Its sections and the order of its links make the navigation, here and on the site that
 `make site` builds; nothing else lists the pages. Addresses are the files' own paths, so relative links need no change. What

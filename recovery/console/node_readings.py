@@ -33,7 +33,7 @@ class Column:
 @dataclass(frozen=True, slots=True)
 class Row:
     name: str
-    cells: tuple[str, ...]  # one for each column; "-": not told
+    cells: tuple[str, ...]  # one for each column; "-": not reported
 
 
 @dataclass(frozen=True, slots=True)

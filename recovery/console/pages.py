@@ -504,7 +504,7 @@ def _names_job(record: object, job_id: str) -> bool:
 
 
 def read_act(given: Mapping[str, str]) -> tuple[ActName, dict[str, str]]:
-    """Return which act is asked for and about what, or raise PageError."""
+    """Return which act is requested and about what, or raise PageError."""
     try:
         name = ActName(given.get("act", ""))
     except ValueError as error:

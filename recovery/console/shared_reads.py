@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar, cast
 
 KEPT_MAX: Final = 256
 # Steps and ages move without a record, and pages ask again at every beat of recovery.console.live, all at the same moment.
-# The nodes of 2,000 take the deciding thread 20 ms: so they are asked for once a beat, and once a second in troubled times.
+# The nodes of 2,000 take the deciding thread 20 ms: so they are requested once a beat, and once a second in troubled times.
 KEPT_S: Final = 4.0
 CHANGED_S: Final = 1.0
 # The larger the fleet, the slower its pages get news: an answer is kept for 20 times as long as it took, so that making it

@@ -157,7 +157,7 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class PowerOffAsked:
-    """A lost node's BMC is about to be asked to switch its power off. In the job's journal, too."""
+    """A lost node's BMC is about to get the request to switch its power off. In the job's journal, too."""
 
     node: str
     job_id: str
@@ -166,7 +166,7 @@ class PowerOffAsked:
 
 @dataclass(frozen=True, slots=True)
 class WatchedAsked:
-    """The scheduler is about to be asked to act on a job of another launcher, or (dry) would be."""
+    """The scheduler is about to get the request to act on a job of another launcher, or (dry) would get it."""
 
     key: str  # one hang of the job
     job_id: str
@@ -200,7 +200,7 @@ class NotDone:
 
 @dataclass(frozen=True, slots=True)
 class CauseTold:
-    """A cause of which people are told in one message, as of now: the newest record of a cause counts."""
+    """A cause of which people are notified in one message, as of now: the newest record of a cause counts."""
 
     cause_id: str  # the first incident's id, or the key of another trouble
     since_unix_s: float

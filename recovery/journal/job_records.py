@@ -72,7 +72,7 @@ class ClaimTaken:
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """Somebody asked for the job to end; never an incident."""
+    """The end of the job was requested; never an incident."""
 
     reason: str  # in words
     stop: Stop

@@ -1,4 +1,4 @@
-"""Records of what was asked of Slurm or Kubernetes, and what came of it. Same form and rules as a job's (`recovery.journal.records`).
+"""Records of what was requested of Slurm or Kubernetes, and what came of it. Same form and rules as a job's (`recovery.journal.records`).
 
 Each of the two has a journal of its own, in the controller's state folder.
 """
@@ -96,7 +96,7 @@ class SlurmNodeEnded:
     outcome: SlurmOutcome
     text: str
     subject: str = (
-        ""  # whom the manager has on the node; empty: it was not asked, or has nothing of theirs
+        ""  # whom the manager has on the node; empty: it was not queried, or has nothing of theirs
     )
 
 
@@ -191,7 +191,7 @@ class PodProved:
 
 @dataclass(frozen=True, slots=True)
 class SlurmVouched:
-    """After a drain was asked for, the node's agent has reported that the job runs there: the request needs no other word."""
+    """After a drain was requested, the node's agent has reported that the job runs there: the request needs no other word."""
 
     key: str
     node: str

@@ -26,7 +26,7 @@ class StoredJournal(Protocol):
         ...
 
     def reading(self) -> AbstractContextManager[JournalReader]:
-        """Give a reader of what is asked for."""
+        """Give a reader of what is requested."""
         ...
 
 
@@ -59,7 +59,7 @@ class JournalFile:
     def written(self) -> Written:
         """Return when the files were written last, and their sizes; zeros for one that is not there.
 
-        An empty log tells nothing: whoever reads a journal that nobody has open makes one.
+        An empty log proves nothing: a reader of a journal that no process has open makes one.
         """
         found: list[int] = []
         for name in _FILES:

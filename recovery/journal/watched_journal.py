@@ -3,7 +3,7 @@
     <state>/watched/alive              when the controller was last alive (`recovery.journal.folder.heartbeat`)
     <state>/watched/000001/journal.db  the oldest file that is kept; each begins with all jobs that had not ended
 
-A file that can't be read is left out: what follows it says of each job that nobody told of the time before.
+A file that can't be read is left out: the next file marks the time before as unreported for each job.
 """
 
 import logging

@@ -41,12 +41,12 @@ class WatchedStood:
 
 @dataclass(frozen=True, slots=True)
 class WatchedWorked:
-    """What a job's ranks have told of their work, and what they spent their steps on, since the record before."""
+    """What a job's ranks have reported of their work, and what they spent their steps on, since the record before."""
 
     job_id: str
     look_age_s: float  # the look at the job was so long before the record
     run: int
-    work: WorkSeen | None = None  # None: they told none
+    work: WorkSeen | None = None  # None: they reported none
     steps: StepsSeen | None = None  # None: they tell no sections
 
 

@@ -91,7 +91,7 @@ class Inbox:
     _answer: ReportAnswer | None = None  # the newest
     _figures: CheckpointFigures | None = None  # the newest
     _copies: CopyRequest | None = None  # the newest
-    _probe: tuple[ProbeRequest | None] | None = None  # the newest; (None,): nothing is asked
+    _probe: tuple[ProbeRequest | None] | None = None  # the newest; (None,): nothing is requested
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def put_order(self, order: Order) -> None:
@@ -127,7 +127,7 @@ class Inbox:
             self._probe = (request,)
 
     def take_probe(self) -> tuple[ProbeRequest | None] | None:
-        """Return what was asked last of this node's part in a probe since the last call; None: there was no answer."""
+        """Return the last request for this node's part in a probe since the last call; None: there was no answer."""
         with self._lock:
             request, self._probe = self._probe, None
         return request

@@ -165,7 +165,7 @@ class Launcher:
         self._attempt: LaunchedAttempt | None = None
         self._launch_fault: LaunchFault | None = None
         self._stop_requested: StopReason | None = None
-        self._left_by: StopReason | None = None  # why a node that runs nothing was asked to leave
+        self._left_by: StopReason | None = None  # why a node that runs nothing should leave
         self._interrupts = 0
         self._is_finished = False
         self._is_time_up = False  # set by another thread
@@ -221,7 +221,7 @@ class Launcher:
 
     @property
     def stop_requested(self) -> StopReason | None:
-        """Return why the job, or this node's part, was asked to end: a signal, the time limit."""
+        """Return why the job, or this node's part, should end: a signal, the time limit."""
         return self._stop_requested or self._left_by
 
     @property
@@ -448,12 +448,12 @@ class Launcher:
     def _never_begins(self, rank: LaunchedRank, failed: SpawnFailed) -> bool:
         """Return whether this rank is none to start again: it is being stopped, or its lease ended before it was forked.
 
-        It has ended, then: a controller that heard nothing of it would wait for its process.
+        It has ended, then: a controller without a report of it would wait for its process.
         """
         return self._is_stopping(rank) or (rank.signalled and failed.errno == errno.ESTALE)
 
     def _is_stopping(self, rank: LaunchedRank) -> bool:
-        """Return whether this rank was asked to stop and may take its time: one that never began has ended."""
+        """Return whether this rank's stop was requested and it may take its time: one that never began has ended."""
         attempt = self._attempt
         is_killed = attempt is None or self._state.kill_sent_through >= attempt.number
         return rank.signalled and not is_killed

@@ -166,7 +166,7 @@ class Reporter:
         )
 
     def _found(self, state: LauncherState, orders: FollowedOrders) -> Found | None:
-        """Return the checkpoints that the newest order asked for, once the search is done."""
+        """Return the checkpoints that the newest order requested, once the search is done."""
         if orders.newest is None or not orders.newest.finds_checkpoints:
             return None
         found = self._membership.storage.found

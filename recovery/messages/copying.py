@@ -1,6 +1,6 @@
 """What a controller asks of launchers about copies of snapshots on other nodes.
 
-It rides on the answers to their reports and is asked for anew with each of them: nothing of it is journaled, and a lost
+It rides on the answers to their reports and is requested anew with each of them: nothing of it is journaled, and a lost
 answer costs a second. docs/internals/design/0006-snapshots.md.
 """
 
@@ -11,7 +11,7 @@ from recovery.messages.exchange import HeldSnapshot, Peer, SnapshotPoint
 
 @dataclass(frozen=True, slots=True)
 class HeldFor:
-    """Another node, and those of its ranks whose copies are to be accepted."""
+    """Another node, and those of its ranks whose copies the launcher accepts."""
 
     node: str
     ranks: tuple[int, ...]
@@ -22,7 +22,7 @@ class CopyOrder:
     """One round of copies: of every rank its first snapshot of the attempt from one step on."""
 
     attempt: int
-    from_step: int | None  # None: nothing is to be copied for now
+    from_step: int | None  # None: nothing to copy for now
     holders: tuple[Peer, ...]  # the copiers that get this node's snapshots
     held_for: tuple[HeldFor, ...]
     # the newest step of which every rank has its copies, of any attempt
@@ -40,7 +40,7 @@ class FetchOrder:
 
 @dataclass(frozen=True, slots=True)
 class CopyRequest:
-    """All that one node is asked to do now."""
+    """All requests to one node for now."""
 
     copy: CopyOrder | None = None
     fetches: tuple[FetchOrder, ...] = ()

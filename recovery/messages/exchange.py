@@ -102,10 +102,10 @@ class StartKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RankStart:
-    """How a rank's process came to be, and why it was not forked although a fork server was asked for."""
+    """How a rank's process came to be, and why it was not forked although a fork server was requested."""
 
     kind: StartKind
-    # Empty where it was forked, or where no fork server was asked for. In a report at most
+    # Empty where it was forked, or where no fork server was requested. In a report at most
     # WHY_NOT_FORKED_CHARACTERS_MAX.
     why_not_forked: str = ""
 
@@ -163,7 +163,7 @@ class NotFinite(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StepNumbers:
-    """The numbers that a rank told of one step; None: not told."""
+    """The numbers that a rank reported of one step; None: not reported."""
 
     number: int  # of its records of numbers in this process, 1 for the first
     step: int
@@ -184,19 +184,19 @@ class KeptSnapshots:
     """The snapshots that a rank has kept of its state since it attached."""
 
     count: int
-    refused: int  # asked for and not kept
+    refused: int  # requested and not kept
     stalled_s: float  # for which training stood still, in all
     files: int  # that there is room for: 0, 1 or 2
 
 
 @dataclass(frozen=True, slots=True)
 class RankWork:
-    """The work that a rank has told since it attached, in all."""
+    """The work that a rank has reported since it attached, in all."""
 
     flops: float
     tokens: float
     samples: float
-    data_type: str = ""  # of the FLOPs; empty: none were told
+    data_type: str = ""  # of the FLOPs; empty: none were reported
     device: str = ""  # name of its accelerator; empty: not known
 
 
@@ -232,10 +232,10 @@ class RankReport(QuickStruct, frozen=True):
     numbers: tuple[StepNumbers, ...] = ()  # new ones since the last report, at most NUMBERS_MAX
     first_bad_loss: BadNumber | None = None  # since the rank attached
     first_bad_grad_norm: BadNumber | None = None
-    work: RankWork | None = None  # None: the script tells none
-    hidden: ToldHidden | None = None  # since it attached, in all; None: nothing tells of it
+    work: RankWork | None = None  # None: the script reports none
+    hidden: ToldHidden | None = None  # since it attached, in all; None: nothing measures it
     place: ToldPlace | None = None  # in the model's layout; None: not known
-    nccl: tuple[str, ...] = ()  # versions that it has loaded; empty: none, or not told
+    nccl: tuple[str, ...] = ()  # versions that it has loaded; empty: none, or not reported
     # The process that made its steps has ended, and the program that had started it, such as a shell script, runs on.
     is_past_training: bool = False
     script_end: ScriptEnd = ScriptEnd.RUNNING
@@ -278,7 +278,7 @@ class HardwareSeries:
 class Hardware:
     """Hardware metrics of a node while a rank of the job is slow."""
 
-    asked: int  # number in the order that asked
+    asked: int  # number in the order that requested it
     series: tuple[HardwareSeries, ...]
     note: str = ""  # what is missing and why
 
@@ -342,7 +342,7 @@ class Found:
     empty_through: int  # the look came after every process up to this attempt was gone
     checkpoints: tuple[FoundCheckpoint, ...]  # newest first, at most 20
     error: str | None = None  # why the folder can't be read
-    revision: int = 0  # the revision of the order that asked; an older look doesn't count
+    revision: int = 0  # the revision of the order that requested it; an older look doesn't count
     # Why no attempt could publish there now: value of a recovery.checkpoints.unwritable.Unwritable, and in words; "" if one could.
     unwritable: str = ""
     unwritable_text: str = ""
@@ -395,7 +395,7 @@ class HeldSnapshot:
     age_s: float  # since it was written
     is_damaged: bool = False  # its content has changed since it was written
     parts: tuple[PartDigest, ...] = ()  # at most 16
-    sequence: int = 0  # counts the rank's snapshots; 0: not told
+    sequence: int = 0  # counts the rank's snapshots; 0: not reported
 
     @property
     def point(self) -> SnapshotPoint:
@@ -525,7 +525,7 @@ class Report(QuickStruct, frozen=True):
     copies: tuple[HeldSnapshot, ...] = ()  # whole copies of other nodes' snapshots
     copy_faults: tuple[CopyFaultTold, ...] = ()  # of the newest request, until they are made good
     role: str = ""  # --role of its ranks; empty: "default"
-    can_probe: bool = False  # this launcher takes part in tests of the network if it is asked to
+    can_probe: bool = False  # this launcher takes part in tests of the network on request
     passed_preflight: bool = (
         False  # this node, at the launcher's start; false: or it was not checked
     )
@@ -576,7 +576,7 @@ class Order:
     # What this node reads of each checkpoint, in a look and beside training. None: it looks at all
     # if `finds_checkpoints` asks, and beside training nobody needs it.
     share: Share | None = None
-    # The launchers of the nodes before and after this one in the ring of group ranks, asked often
+    # The launchers of the nodes before and after this one in the ring of group ranks, queried often
     # whether they can be reached. They don't count for the lease, unless `peers` has them, too.
     neighbours: tuple[Peer, ...] = ()
     snapshot: SnapshotPoint | None = None  # that the ranks restore from memory

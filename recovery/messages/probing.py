@@ -1,7 +1,7 @@
 """What a controller asks of launchers about a probe of the network, and what they tell of it.
 
-It rides on the answers to their reports and is asked for anew with each of them; a launcher that isn't asked any more ends its part. The
-controller's journal has the probe before anybody is asked. docs/use/fabric.md.
+It rides on the answers to their reports and is requested anew with each of them; a launcher without a further request ends its part. The
+controller's journal has the probe before any request is sent. docs/use/fabric.md.
 """
 
 from dataclasses import dataclass, field
@@ -49,7 +49,7 @@ class ProbeOrder(ProbeRequest):
 
 @dataclass(frozen=True, slots=True)
 class ProbeTold:
-    """What a launcher tells of its part."""
+    """What a launcher reports of its part."""
 
     probe_id: str
     state: ProbeState

@@ -76,7 +76,7 @@ class SlowTime:
 
 @dataclass(frozen=True, slots=True)
 class WorkTime:
-    """Work that ranks told, and in which time."""
+    """Work that ranks reported, and in which time."""
 
     begin_s: float
     end_s: float
@@ -128,7 +128,7 @@ class JobTime:
 
     @property
     def begin_s(self) -> float:
-        """Return when its time begins; above 0 where only the newest part of it was asked for."""
+        """Return when its time begins; above 0 where only the newest part of it was requested."""
         return self.spans[0].begin_s if self.spans else 0.0
 
     @property

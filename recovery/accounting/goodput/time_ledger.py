@@ -28,7 +28,7 @@ class TimeLedger:
     def __init__(self) -> None:
         self.standing = Ledger()  # as it is, but for how far the newest attempt has come
         self._held: Entry | None = None  # the newest record of progress that is not folded yet
-        self._highest = self._floor = -1  # of all that are not; -1: none told it
+        self._highest = self._floor = -1  # of all that are not; -1: none reported it
         # The same of steps that count from the start of the process.
         self._relative_highest = self._relative_floor = -1
 

@@ -36,7 +36,7 @@ class BulkReads:
         self._flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
         self._probe = bytearray(1)
         self._expects_all = False
-        self._fetched = 0  # asked for ahead
+        self._fetched = 0  # requested ahead
         self.was_cached = False  # what was read last, as far as its first page tells
         self._is_direct = not deadline.is_awaited and hasattr(os, "RWF_NOWAIT")  # not in old musl
         # a look into the cache must bring no more than one page there

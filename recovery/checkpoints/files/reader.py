@@ -163,7 +163,7 @@ class FileReader:
             return bytes(view)
         begin = offset - self._window_at
         if begin < 0 or begin + count > len(self._window):
-            # zip directories are read from the end: then the window ends with what is asked for
+            # zip directories are read from the end: then the window ends with what is requested
             back = max(0, _WINDOW_BYTES - count) if begin < 0 else 0
             last = self.size_bytes - _WINDOW_BYTES
             self._window_at = max(0, min(offset - back, last))
@@ -178,7 +178,7 @@ class FileReader:
     def chunks(self, offset: int, count: int) -> Iterator[bytes | memoryview]:
         """Yield the bytes piece by piece: a member may be larger than memory.
 
-        A piece is good until the next one is asked for.
+        A piece is good until the next one is requested.
         """
         self._check_inside(offset, count)
         end = offset + count

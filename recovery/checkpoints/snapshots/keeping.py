@@ -16,7 +16,7 @@ _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 def ask_to_keep(folder: Path, ranks: Iterable[int], from_step: int, until_ns: int) -> None:
     """Have these ranks leave their first snapshot from a step on, until a time of CLOCK_MONOTONIC in nanoseconds.
 
-    A rank that keeps none, or one file only, is not asked.
+    A rank that keeps none, or one file only, is not queried.
     """
     words = layout.KEEP.pack(min(max(from_step, 0), layout.STEP_MAX) + 1, until_ns)
     _write_all(folder, ranks, words, layout.KEEP_AT)

@@ -36,7 +36,7 @@ def list_held(folder: Path, job_id: uuid.UUID, now_s: float) -> tuple[HeldSnapsh
 
 
 def kept_of(told: RankSnapshots | None) -> KeptSnapshots | None:
-    """Return what a rank's progress file tells of its snapshots, as reports have it."""
+    """Return what a rank's progress file holds about its snapshots, as reports have it."""
     if told is None:
         return None
     return KeptSnapshots(told.count, told.refused, told.stalled_s, told.level)

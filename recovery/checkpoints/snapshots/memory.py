@@ -15,7 +15,7 @@ class NodeMemory:
     newest_step: int | None = (
         None  # that a rank of it has finished; None: not known, or not comparable
     )
-    told_age_s: float = 0.0  # since the node told this: what is held is older by so much
+    told_age_s: float = 0.0  # since the node reported this: what is held is older by so much
 
 
 def newest_step_of(steps: Iterable[int | None]) -> int | None:

@@ -34,7 +34,7 @@ class _Part(NamedTuple):
 def view_snapshots(
     nodes: Sequence[NodeMemory], ledger: Ledger, ranks: Sequence[int] | None = None
 ) -> wire.SnapshotView | None:
-    """Return what the job's ranks have in memory; None where they have nothing and have asked for nothing.
+    """Return what the job's ranks have in memory; None where they have nothing and have requested nothing.
 
     ``ranks``: those that were looked at, where that is not the whole job.
     """

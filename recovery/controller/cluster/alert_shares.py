@@ -33,7 +33,7 @@ class Sender:
 
 
 NOBODY: Final = Sender()
-READ_BACK: Final = Sender("Alertmanager")  # what an Alertmanager is asked for at the start
+READ_BACK: Final = Sender("Alertmanager")  # what an Alertmanager returns at the start
 
 
 def node_sender(name: str, nodes: tuple[str, ...] = ()) -> Sender:
@@ -76,7 +76,7 @@ class Shares:
     def admit(self, key: str, sender: Sender, size_bytes: int, now_unix_s: float) -> str | None:
         """Count an alert; return why there is no room for it, or None.
 
-        One that another sender told first stays that sender's.
+        An alert that another sender reported first stays that sender's.
         """
         known = self._entries.get(key)
         held = self._held.get(known.sender if known else sender.name) or _Held({})

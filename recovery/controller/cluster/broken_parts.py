@@ -23,7 +23,7 @@ def find_broken_parts(
     alerts: Iterable[ActiveAlert],
     units: Iterable[UnitVerdict] = (),
 ) -> Mapping[FleetPart, str]:
-    """Return the broken parts, each with what tells so, as the rest of a sentence. ``known``: all nodes that would have told of a fault."""
+    """Return the broken parts, each with its proof, as the rest of a sentence. ``known``: all nodes that would have reported a fault."""
     if not parts.on:
         return {}
     firing = [one for one in alerts if one.is_firing and one.node]

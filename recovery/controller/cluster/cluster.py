@@ -107,7 +107,7 @@ class ClusterNote:
 
 @dataclass(frozen=True, slots=True)
 class NodesElsewhere:
-    """The nodes of other controllers' jobs, and when these told."""
+    """The nodes of other controllers' jobs, and when these reported."""
 
     nodes: frozenset[str]
     at_s: float
@@ -141,26 +141,26 @@ class ClusterController:
         clock: Clock,
         job_names: Callable[[str], str],
     ) -> None:
-        """``job_names`` tells a job's name by its id."""
+        """``job_names`` returns a job's name by its id."""
         self._journal = journal
         self.policy = policy
         self._clock = clock
         self._job_names = job_names
         self.parts: FleetParts = NO_PARTS  # of the fleet: replaced as a whole
-        self.broken_parts: Mapping[FleetPart, str] = {}  # known now, with what tells so: likewise
+        self.broken_parts: Mapping[FleetPart, str] = {}  # known now, with the proof: likewise
         self.ledger: ClusterLedger = fold_cluster(journal.opened)
         self.alerts = ActiveAlerts(policy.alerts)
         self._ran: dict[str, float] = {}  # node -> when it last ran ranks, by our own clock
         self._began_unix_s = clock.unix_s() - clock.now_s()
         self._doubts = NO_DOUBTS  # replaced as a whole
-        self._refused_at_s: dict[str, float] = {}  # sender -> when that was last told
+        self._refused_at_s: dict[str, float] = {}  # sender -> when that was last reported
         self._own_alerts: dict[tuple[str, str], None] = {}  # job and node; the newest last
         self.on_leave: Callable[[PlanRequest], None] = lambda _request: None
         # Whose a job is; empty: nobody but the operator runs jobs here.
         self.owner_of: Callable[[str], str] = lambda _job_id: ""
         # Whether nobody else may launch jobs here.
         self.is_only_subject: Callable[[str], bool] = lambda _owner: False
-        # Whether the manager of nodes has said that a subject had an allocation or pods on a node about a time (Unix).
+        # Whether the manager of nodes has confirmed that a subject had an allocation or pods on a node about a time (Unix).
         self.is_on_node: Callable[[str, str, float], bool] = lambda _node, _subject, _at: False
         # Whether the node's agent has reported, with the node's certificate, that this job runs there.
         self.is_seen_by_agent: Callable[[str, str], bool] = lambda _node, _job_id: False
@@ -329,7 +329,7 @@ class ClusterController:
         return not told or any(key not in doubts for key in told)
 
     def _note_own_alerts(self, heard: Iterable[tuple[str, NodeEvidence]]) -> None:
-        """Remember the nodes about which a job was told by its own owner."""
+        """Remember the nodes that a job's own owner reported to it."""
         told = [(job_id, evidence) for job_id, evidence in heard if evidence.is_active]
         if not told:
             return
@@ -583,13 +583,13 @@ class ClusterController:
             self._note(f"probe {ended.probe_id} has ended, not in the journal: {error}")
 
     def note_watched(self, asked: WatchedAsked) -> None:
-        """Journal what the scheduler is about to be asked about a watched job, or raise JournalError."""
+        """Journal the coming request to the scheduler about a watched job, or raise JournalError."""
         self._decide(lambda: self._write(asked))
         if not asked.is_dry:
             self._note(f"{asked.reason}: {asked.action}", f"job:{asked.job_id}")
 
     def note_causes(self, causes: Sequence[CauseTold]) -> None:
-        """Journal what people are told, or raise JournalError."""
+        """Journal a notice to people, or raise JournalError."""
         if causes:
             self._decide(lambda: self._write(*causes))
 
@@ -640,7 +640,7 @@ class ClusterController:
         """Take in a message; return what came of it, and what each job is to hear. ``names``: of all nodes, also of other jobs.
 
         Alerts of a node in maintenance accuse nobody while the window is open; those that still fire when it
-        closes are told then.
+        closes are reported then.
         """
         now_s = self.now_unix_s()
         taken, heard = self.alerts.receive(
@@ -678,7 +678,7 @@ class ClusterController:
         jobs_on: Mapping[str, tuple[JobNode, ...]],
         names: Callable[[], NodeNames] | None = None,
     ) -> list[tuple[str, NodeEvidence]]:
-        """Return what jobs have not heard of what is active on their nodes, and forget what is over."""
+        """Return which active alerts on their nodes the jobs have not received, and forget those that are over."""
         now_s = self.now_unix_s()
         heard = self.alerts.forget(now_s)
         self.alerts.locate(jobs_on, names)

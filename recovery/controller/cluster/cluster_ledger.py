@@ -85,10 +85,10 @@ class ClusterLedger:
     lemons: dict[str, LemonFound] = field(
         default_factory=dict
     )  # by node, until a person releases it
-    # Of what people are told: by cause, the newest record and its time. All open ones, and the newest closed ones.
+    # Of what people are notified: by cause, the newest record and its time. All open ones, and the newest closed ones.
     causes: dict[str, tuple[float, CauseTold]] = field(default_factory=dict)
 
-    # Probes of the network: when each was asked for, and whether it is known to have ended
+    # Probes of the network: when each was requested, and whether it is known to have ended
     probes: tuple[tuple[float, FabricProbeAsked, bool], ...] = ()
 
     def past(self, node: str) -> NodePast:
@@ -96,7 +96,7 @@ class ClusterLedger:
 
     def hold_of(self, node: str, now_unix_s: float) -> NodeHeld | None:
         """Return what holds the node back now, if anything does."""
-        past = self.nodes.get(node)  # asked of every node at every tick while a job gathers
+        past = self.nodes.get(node)  # read for every node at every tick while a job gathers
         held = None if past is None else past.held
         if held is None or (held.until_unix_s is not None and held.until_unix_s <= now_unix_s):
             return None
@@ -158,12 +158,12 @@ class ClusterLedger:
         )
 
     def watched_asked(self, key: str) -> WatchedAsked | None:
-        """Return what was asked of the scheduler about this hang of a watched job; the newest counts."""
+        """Return what was requested of the scheduler about this hang of a watched job; the newest counts."""
         found = (one for _unix_s, one in reversed(self.watched) if one.key == key)
         return next(found, None)
 
     def watched_asked_since(self, since_unix_s: float) -> int:
-        """Return how often the scheduler was asked about watched jobs since then, dry runs left out."""
+        """Return how often the scheduler was queried about watched jobs since then, dry runs left out."""
         return sum(unix_s > since_unix_s and not one.is_dry for unix_s, one in self.watched)
 
     def is_spent(self, job_id: str, incident_id: str, try_number: int) -> bool:

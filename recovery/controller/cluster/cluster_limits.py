@@ -19,7 +19,7 @@ POWER_OFFS_MOST = 100  # per hour: the ledger remembers ten times as many
 
 
 class Approval(Enum):
-    OFF = "off"  # nobody is asked
+    OFF = "off"  # no approval is needed
     STOPS = "stops"  # whatever would stop a job that still trains
     MOVES = "moves"  # that, and leaving a node
     ALL = "all"  # every plan
@@ -28,7 +28,7 @@ class Approval(Enum):
 class WatchedAction(Enum):
     """What is done about a job of another launcher that hangs and waits for a rank that is known."""
 
-    TELL = "tell"  # people are told, and nothing is done
+    TELL = "tell"  # people are notified, and nothing is done
     DRAIN = "drain"  # the rank's node takes no new jobs
     CANCEL = "cancel"
     REQUEUE = "requeue"  # without the rank's node

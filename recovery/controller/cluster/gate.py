@@ -60,12 +60,12 @@ class Gate(Protocol):
 class Pool(Protocol):
     @property
     def parts(self) -> FleetParts:
-        """Return which switches, racks and supplies nodes hang on; NO_PARTS where nobody told."""
+        """Return which switches, racks and supplies nodes hang on; NO_PARTS where that is not known."""
         ...
 
     @property
     def broken_parts(self) -> Mapping[FleetPart, str]:
-        """Return the shared parts that are known to be broken, each with what tells so, as "is ...\"."""
+        """Return the shared parts that are known to be broken, each with its proof, as "is ...\"."""
         ...
 
     def doubts(self, job_id: str, /) -> Mapping[str, str]:

@@ -53,7 +53,7 @@ class _Alert(msgspec.Struct, rename="camel"):
 
 
 class _Known(msgspec.Struct, rename="camel"):
-    """An alert as `GET /api/v2/alerts` tells it (gettableAlert); its status is another type."""
+    """An alert as `GET /api/v2/alerts` returns it (gettableAlert); its status is another type."""
 
     labels: _Pairs
     annotations: _Pairs = {}

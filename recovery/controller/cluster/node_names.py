@@ -36,7 +36,7 @@ class NoMatch(Enum):
     AMBIGUOUS = "ambiguous"  # it could be several
     DOMAIN = "domain"  # the node of this short name is in another domain
     LIMITS = "limits"  # its sender may not speak for the node that it means
-    UNHEARD = "unheard"  # other controllers have not said yet which nodes are theirs
+    UNHEARD = "unheard"  # other controllers have not reported yet which nodes are theirs
 
 
 @dataclass(frozen=True, slots=True)

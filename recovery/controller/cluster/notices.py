@@ -1,6 +1,6 @@
 """The notices to people that are active now, from all jobs and the cluster's ledger. Pure.
 
-Level-triggered: a notice is there as long as its reason is, whoever was told before. docs/operate/alerts.md
+Level-triggered: a notice is there as long as its reason is, no matter who was notified before. docs/operate/alerts.md
 lists the names; docs/operate/runbooks/controller.md says what to do about each.
 """
 
@@ -49,7 +49,7 @@ _NEEDS: Final = {
 
 
 class NoticeKind(Enum):
-    """Why a person is told: names of metrics and runbooks. As alerts, none of them accuses a node."""
+    """Why a person is notified: names of metrics and runbooks. As alerts, none of them accuses a node."""
 
     INCIDENT_ESCALATED = "RankmendIncidentEscalated"
     PLAN_WAITS = "RankmendPlanWaits"
@@ -59,7 +59,7 @@ class NoticeKind(Enum):
     BUDGET_SPENT = "RankmendBudgetSpent"
     NODE_QUARANTINED = "RankmendNodeQuarantined"
     QUARANTINE_REFUSED = "RankmendQuarantineRefused"
-    # The names of agents' alerts about the same: a node's agent repeats what a launcher tells it.
+    # The names of agents' alerts about the same: a node's agent repeats what a launcher reports to it.
     RANK_SLOW = "RankmendRankSlow"
     RANK_HUNG = "RankmendRankHung"
 

@@ -1,6 +1,6 @@
 """Whether a plan may be carried out now, by what all jobs share. Pure.
 
-What a person asked for is never held back. The order of the other questions is the order of what a
+What a person requested is never held back. The order of the other questions is the order of what a
 person would say: observe mode and a pause first, then dry run and approval, then the budgets. What restores safety is never refused by a budget: a job that stands is
 started again, and ranks that are fenced are stopped, whatever has been spent.
 """

@@ -24,7 +24,7 @@ class ProbeRules:
     # Of all jobs together, one at a time. A network that is slow for many jobs needs no more to be found. 0: none.
     per_hour_max: int = 2
     again_after_s: float = (
-        1800.0  # for one job: what the last probe said of its network holds for so long
+        1800.0  # for one job: the last probe's verdict on its network holds for so long
     )
     rails: tuple[str, ...] = ()  # interfaces to test; (): the one that leads to the other nodes
     # Whether nodes that run ranks of the slow job take part: their cards are the job's own.

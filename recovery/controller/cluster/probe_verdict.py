@@ -7,7 +7,7 @@ from recovery.controller.cluster.cluster_limits import ClusterPolicy
 from recovery.journal.observation_records import FabricProbeAsked
 
 HOUR_S: Final = 3600.0
-SLACK_S: Final = 10.0  # beyond a probe's own time: its nodes have ended it by then, whoever asked
+SLACK_S: Final = 10.0  # beyond a probe's own time: its nodes have ended it by then, whichever controller requested it
 
 
 def refuse_probe(

@@ -1,4 +1,4 @@
-"""Alerts about a job's nodes: journals each once per attempt, and tells which rule out a device.
+"""Alerts about a job's nodes: journals each once per attempt, and decides which rule out a device.
 
 Alerts are delivered at least once, and when a switch dies 1,000 may arrive within a second: those
 between two ticks share one record. Every ignored alert is logged with the reason.

@@ -1,6 +1,6 @@
 """What an attempt needs before it can be ordered: nodes, a checkpoint, a place to meet.
 
-Looks at what was heard and says what is missing; decides nothing else and does nothing.
+Reads the reports and returns what is missing; decides nothing else and does nothing.
 """
 
 from collections.abc import Callable, Collection, Mapping

@@ -1,4 +1,4 @@
-"""Starts attempts, tells when one is gone from its nodes, and closes the job.
+"""Starts attempts, detects when an attempt has left its nodes, and closes the job.
 
 An attempt is ordered once everything that it needs is there (`recovery.controller.job.attempt_needs`) and the fence
 beside the checkpoints lets only it publish. Nothing starts before the last attempt is proved gone.
@@ -138,7 +138,7 @@ class Attempts:
         self._differ = differ
         # when the checkpoint that a failure would restore was last noted
         self._noted_at_s = float("-inf")
-        # when a check of what the ranks have restored was last asked for its result
+        # when the result of a check of what the ranks have restored was last requested
         self._damage_at_s = float("-inf")
         # when the findings of the background search were last read
         self._known_at_s = float("-inf")

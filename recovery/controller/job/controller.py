@@ -272,7 +272,7 @@ class Controller:
 
     @property
     def copy_requests(self) -> Mapping[str, CopyRequest]:
-        """Return what each node is asked about copies of snapshots. May be called from any thread."""
+        """Return what each node is queried about copies of snapshots. May be called from any thread."""
         return self._copy_requests
 
     @property
@@ -669,7 +669,7 @@ class Controller:
         return ledger.is_attempt_open and ledger.wish is Wish.RANKS and not is_set_aside(ledger)
 
     def _stand_back(self, now_s: float) -> bool:
-        """Leave the job as it is, as a person asked, and only note the ranks' progress."""
+        """Leave the job as it is, by a person's command, and only record the ranks' progress."""
         is_running = self.ledger.wish is Wish.RANKS
         return is_running and not self._situation.observation.failed and self._note_progress(now_s)
 

@@ -2,7 +2,7 @@
 
 Off unless `Policy.grow_every_s` says how long an attempt trains at least until then. Nodes that join a job of MIN:MAX nodes later, or come
 back, are otherwise used at the next restart (docs/use/several-nodes.md). A restart costs every rank what it trained since the
-save that it begins from, so the job grows only just after a save of the running attempt was seen whole, and is asked for once at each save. A snapshot
+save that it begins from, so the job grows only just after a save of the running attempt was seen whole, and is requested once at each save. A snapshot
 in memory does not count: it is of as many ranks as wrote it, and the larger job could not begin from it (`recovery.controller.job.restore.snapshot_choice`).
 
 A node is taken in once it has been usable for `Policy.grow_healthy_s` without a break and its launcher has passed a pre-flight check:
@@ -102,7 +102,7 @@ def decide_growth(
     """Return the growth that is due, or why the job stays as it is.
 
     ``usable``: the nodes that could get ranks now; ``waiting``: those of them without ranks that nothing accuses; ``asked_number``: the save
-    at which the job was asked for growth last.
+    at which the job last considered growth.
     """
     policy, saved = settings.policy, ledger.saved_number
     placed = [place.node for place in ledger.placement]

@@ -76,7 +76,7 @@ class IncidentRunner:
         self._weighed_at_s = 0.0  # the newest check whether to move a slow rank
         self._fit = FitNodes()
         self._grown_at_s = float("-inf")  # the newest check whether to take in nodes
-        self._grown_number = 0  # the save at which it was asked for last
+        self._grown_number = 0  # the save at which it was requested last
 
     @property
     def _ledger(self) -> Ledger:

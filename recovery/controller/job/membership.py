@@ -2,7 +2,7 @@
 
 Fencing (docs/operate/fencing.md): a node is empty by its launcher's word, by another boot, without power,
 by a person's word, or because its launcher was alone for so long that it has stopped its ranks by itself. The
-last holds only while the nodes that are not heard can't be a majority among themselves.
+last holds only while the silent nodes can't be a majority among themselves.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -40,7 +40,7 @@ def witness_groups(count: int) -> tuple[int, ...]:
 def peers_of(ledger: Ledger) -> tuple[Peer, ...]:
     """Return the launchers that the newest attempt's launchers count for the lease.
 
-    Empty where one of them can't be asked: then there is no lease, and silence proves nothing.
+    Empty where one of them can't be queried: then there is no lease, and silence proves nothing.
     """
     peers = []
     for node in witnesses(ledger.placement):
@@ -52,7 +52,7 @@ def peers_of(ledger: Ledger) -> tuple[Peer, ...]:
 
 
 def neighbours_of(ledger: Ledger, group: int) -> tuple[Peer, ...]:
-    """Return the launchers before and after this group rank in the ring, of those that can be asked."""
+    """Return the launchers before and after this group rank in the ring, of those that can be queried."""
     placement = ledger.placement
     ring = (placement[group - 1].node, placement[(group + 1) % len(placement)].node)
     others = dict.fromkeys(node for node in ring if node != placement[group].node)
@@ -68,12 +68,12 @@ def _peer(ledger: Ledger, node: str) -> Peer | None:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """What a node has said since this controller started. Times are its monotonic seconds."""
+    """What a node has reported since this controller started. Times are its monotonic seconds."""
 
     heard_at_s: float  # its newest report
     empty_through: int
-    empty_at_s: float  # when it first said so
-    launcher_at_s: float  # when its present launcher was first heard
+    empty_at_s: float  # when it first reported that
+    launcher_at_s: float  # when its present launcher first reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,8 @@ class Gone:
 
     is_proved: bool
     proofs: tuple[GoneProof, ...] = ()  # besides the launchers' own words
-    busy: tuple[str, ...] = ()  # heard, and not empty
-    silent: tuple[str, ...] = ()  # not heard, and not proved
+    busy: tuple[str, ...] = ()  # reporting, and not empty
+    silent: tuple[str, ...] = ()  # silent, and not proved
     off: tuple[str, ...] = ()  # nodes without power, which is a record of its own
 
 
@@ -100,8 +100,8 @@ def judge_gone(
 ) -> Gone:
     """Return whether every node is proved to be empty of the newest attempt.
 
-    ``started_at_s`` is when this controller started: what it heard before is forgotten.
-    ``confirmed_at_s`` says when a person spoke, ``ended_at_s`` when a launcher's end was heard of or its
+    ``started_at_s`` is when this controller started: earlier reports are forgotten.
+    ``confirmed_at_s``: when a person confirmed it, ``ended_at_s``: when a launcher's end was reported or its
     node's power was read, where that was since then.
     """
     attempt = ledger.attempt
@@ -134,7 +134,7 @@ def judge_gone(
             silent.append(place.node)
     if not busy and not silent:
         return Gone(True, tuple(proofs), off=tuple(off))
-    # Of a lost journal the placement is without ranks: then the copy of the budgets tells.
+    # Of a lost journal the placement is without ranks: then the copy of the budgets has it.
     is_known = any(place.ranks for place in placement) and peers_of(ledger)
     if busy or not (is_known or ledger.has_lost_lease):
         return Gone(False, (), tuple(busy), tuple(silent))
@@ -247,7 +247,7 @@ def size_for(settings: JobSettings, usable: int) -> int | None:
 def next_finder(
     placement: Sequence[Placement], usable: Collection[str], asked: Collection[str]
 ) -> str | None:
-    """Return the node that is to look for checkpoints: the lowest usable group rank not asked yet."""
+    """Return the next node to look for checkpoints: the lowest usable group rank without a request so far."""
     placed = [place.node for place in placement if place.node in usable]
     others = sorted(node for node in usable if node not in placed)
     return next((node for node in (*placed, *others) if node not in asked), None)
@@ -258,7 +258,7 @@ def find_torn(
 ) -> dict[str, LeaveReason]:
     """Return the nodes without which all others reach each other, as far as they tell, and why.
 
-    ``unreachable`` says for each node that is heard which others it can't reach. Of two that can't
+    ``unreachable``: for each reporting node, which others it can't reach. Of two that can't
     reach each other nobody knows whose cable it is: the one that more others miss goes, else the later.
     """
     missed: dict[str, set[str]] = {node: set() for node in nodes if node in unreachable}

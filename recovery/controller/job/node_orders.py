@@ -25,7 +25,7 @@ def shares_of(ledger: Ledger, settings: JobSettings) -> dict[str, Share]:
 
 
 def _continued_on(ledger: Ledger, ranks: Collection[int]) -> tuple[int, ...]:
-    """Return the ranks of a node that the newest record about stopped ranks has told to go on."""
+    """Return the ranks of a node that the newest record about stopped ranks has ordered to go on."""
     standing = ledger.standing
     if standing is None or standing.kind is not StandKind.CONTINUED:
         return ()
@@ -58,7 +58,7 @@ def orders_for(
     """Return what each node, or each of ``nodes``, ought to be running, from the ledger alone.
 
     A node without ranks (a spare, one that left, one whose launcher came after the attempt began)
-    is told to run nothing, so that whatever it may still run is stopped.
+    is ordered to run nothing, so that anything that it may still run is stopped.
     """
     is_running = ledger.wish is Wish.RANKS
     collect, collect_s = collection_for(ledger)

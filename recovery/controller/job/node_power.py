@@ -1,10 +1,10 @@
 """Which silent nodes have no power: the proof that nothing runs there, long before the lease has passed.
 
 Where the answers come from is the reader's business (`recovery.service.bmc.bmc_power`): here only a node of
-the newest attempt is asked about that has been silent for a while, and only `Off` means anything.
+the newest attempt is queried about that has been silent for a while, and only `Off` means anything.
 
-With `power_off_to_fence` a BMC is asked to switch a lost node off. That is bounded on every side: the attempt is
-being fenced, the node counts as silent, most of the job's nodes are heard, and the cluster's rules and
+With `power_off_to_fence` a BMC gets the request to switch a lost node off. That is bounded on every side: the attempt is
+being fenced, the node counts as silent, most of the job's nodes report, and the cluster's rules and
 budget allow it (`PowerSwitch`).
 """
 
@@ -27,7 +27,7 @@ class PowerReader(Protocol):
     def is_off(self, node: str, silence: object, /) -> bool:
         """Return whether the node was read `Off` twice within this silence. Never blocks or raises.
 
-        Reads in the background, as long as it is asked. ``silence`` names what must not have changed
+        Reads in the background, as long as it is queried. ``silence`` names what must not have changed
         between the readings and this question: another one makes all readings void.
         """
         ...
@@ -102,7 +102,7 @@ class PowerWatch:
 def nodes_to_switch_off(ledger: Ledger, nodes: JobNodes, now_s: float) -> list[str]:
     """Return the lost nodes of an attempt that is being fenced, as far as the job's policy allows it.
 
-    Most of the attempt's nodes must be heard: otherwise it may be the controller that is cut off.
+    Most of the attempt's nodes must report: otherwise it may be the controller that is cut off.
     """
     incident = ledger.incident
     if incident is None or not incident.policy.power_off_to_fence:

@@ -1,4 +1,4 @@
-"""The nodes of one job: what they have said, and when orders are sent to them."""
+"""The nodes of one job: what they have reported, and when orders are sent to them."""
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 RESEND_S: Final = 1.0  # an order that no report acknowledges is sent again
 RESEND_NODES_PER_S: Final = 2000
 ALIVE_AFTER_S: Final = 1.0
-"""A peer that can't be reached is alive if it is heard this long after the first word of it.
+"""A peer that can't be reached is alive if it reports this long after the first report about it.
 
 Longer than its last report can lie unread: before that, a host that has died looks like a torn link.
 """
@@ -79,7 +79,7 @@ class HeardNode:
 
     def hear(self, report: Report, now_s: float) -> None:
         if report.launcher_id != self.report.launcher_id:
-            # Another launcher has heard of no order, and what the old one emptied stays empty.
+            # Another launcher has received no order, and what the old one emptied stays empty.
             self.revision, self.launcher_at_s = 0, now_s
         self.report, self.at_s = report, now_s
         since_s = self.missed_since_s
@@ -97,7 +97,7 @@ class JobNodes:
         self._orders = orders
         self._heard: dict[str, HeardNode] = {}
         self._joining: dict[str, tuple[Report, float]] = {}
-        self._refused: set[str] = set()  # nodes above the most, each said once
+        self._refused: set[str] = set()  # nodes above the most, each logged once
         self._ending: dict[str, tuple[Report, float]] = {}  # not on record yet
         self._ended_at_s: dict[str, float] = {}
         self._confirmed_at_s: dict[str, float] = {}
@@ -185,7 +185,7 @@ class JobNodes:
         return frozenset(self._strange)
 
     def take_adopted(self, adopted: Adopted) -> list[Report]:
-        """Hear those that an adoption has put on record, and return what they have said."""
+        """Receive the reports of those that an adoption has put on record, and return them."""
         launchers = {one.node: one.launcher_id for one in adopted.nodes}
         reports = []
         for node, (report, at_s) in list(self._joining.items()):
@@ -218,7 +218,7 @@ class JobNodes:
             self._ending[report.node] = report, now_s
 
     def ending(self) -> LaunchersEnded | None:
-        """Return what is to be recorded of launchers that have ended."""
+        """Return the records of launchers that have ended."""
         if not self._ending:
             return None
         return LaunchersEnded(
@@ -257,7 +257,7 @@ class JobNodes:
         self._joining[report.node] = (report, now_s)
 
     def joining(self, ledger: Ledger, now_s: float) -> tuple[Joined, ...]:
-        """Return the nodes that are to be recorded as joined: at most nodes_max are in the job."""
+        """Return the nodes to record as joined: at most nodes_max are in the job."""
         silent_s = self._settings.policy.node_silent_s
         if not self._joining:
             return ()
@@ -286,7 +286,7 @@ class JobNodes:
             log.warning("node refused: the job has all its nodes", extra={"node": node})
 
     def take_joined(self, joined: tuple[Joined, ...]) -> list[Report]:
-        """Hear those that are now on record, and return what they have said."""
+        """Receive the reports of those that are now on record, and return them."""
         reports = []
         for one in joined:
             report, at_s = self._joining.pop(one.node)
@@ -319,7 +319,7 @@ class JobNodes:
 
     def memories(self, now_s: float) -> list[NodeMemory]:
         """Return what the ranks of each node have in memory, by its newest report. For any thread."""
-        # copy() is one step for the interpreter: no node can be heard meanwhile.
+        # copy() is one step for the interpreter: no report can arrive meanwhile.
         return [
             NodeMemory(
                 node,
@@ -359,13 +359,13 @@ class JobNodes:
         return readers
 
     def heard_at_s(self, node: str) -> float:
-        """Return when the node was last heard; not before this controller started to hear."""
+        """Return when the node last reported; not before this controller started to receive."""
         heard = self._heard.get(node)
         at_s = self._started_at_s
         return at_s if heard is None else max(at_s, heard.at_s)
 
     def is_any_heard(self, ledger: Ledger, since_s: float) -> bool:
-        """Return whether any node of the newest attempt was heard after that time."""
+        """Return whether any node of the newest attempt has reported after that time."""
         if self._started_at_s > since_s:
             return True
         return any(self.heard_at_s(place.node) > since_s for place in ledger.placement)
@@ -374,7 +374,7 @@ class JobNodes:
         return node in self._heard
 
     def missing(self, ledger: Ledger) -> list[str]:
-        """Return the nodes of the newest attempt that have said nothing yet, and still may.
+        """Return the nodes of the newest attempt without a report so far, which may still send one.
 
         Before the first attempt: all that have joined. Of a job on one node: that node.
         """
@@ -389,7 +389,7 @@ class JobNodes:
         return [node for node in nodes if node not in heard]
 
     def silent(self, ledger: Ledger, now_s: float, silent_s: float) -> list[str]:
-        """Return the nodes of the newest attempt that have said nothing for so long."""
+        """Return the nodes of the newest attempt without a report for so long."""
         if now_s - self._started_at_s < silent_s:
             return []
         heard = self._heard
@@ -400,7 +400,7 @@ class JobNodes:
         ]
 
     def torn(self, ledger: Ledger, now_s: float) -> dict[str, LeaveReason]:
-        """Return nodes of the newest attempt that are heard, but don't reach each other, and why."""
+        """Return nodes of the newest attempt that report, but don't reach each other, and why."""
         missed = self._missed(ledger, now_s)
         told = {
             node: [other for other, is_alive in others.items() if is_alive]
@@ -411,15 +411,15 @@ class JobNodes:
     def is_torn_or_dead(self, ledger: Ledger, now_s: float) -> bool:
         """Return whether a node of the newest attempt is missed that may have died just now.
 
-        It is heard again, or falls silent: until then nobody knows whether the link is to blame.
+        It reports again, or falls silent: until then it is not known whether the link is to blame.
         """
         missed = self._missed(ledger, now_s)
         return not all(is_alive for others in missed.values() for is_alive in others.values())
 
     def _missed(self, ledger: Ledger, now_s: float) -> dict[str, dict[str, bool]]:
-        """Return for each heard node of the newest attempt the peers that it misses.
+        """Return for each reporting node of the newest attempt the peers that it misses.
 
-        True: the peer was heard since, so that it is alive.
+        True: the peer has reported since, so that it is alive.
         """
         silent_s = self._settings.policy.node_silent_s
         present = {
@@ -451,7 +451,7 @@ class JobNodes:
         }
 
     def domains(self) -> dict[str, ToldDomain]:
-        """Return what each node hangs on, as its scheduler told its launcher."""
+        """Return what each node hangs on, as its launcher got it from its scheduler."""
         return {
             node: ToldDomain(heard.report.domain, heard.report.domain_is_block)
             for node, heard in self._heard.items()
@@ -469,7 +469,7 @@ class JobNodes:
         )
 
     def are_empty(self, ledger: Ledger) -> bool:
-        """Return whether every node has said that no process of the newest attempt is left."""
+        """Return whether every node has reported that no process of the newest attempt is left."""
         places = ledger.placement
         return bool(places) and all(
             (heard := self._heard.get(place.node)) is not None
@@ -498,7 +498,7 @@ class JobNodes:
         )
 
     def _all_say_empty(self, ledger: Ledger) -> bool:
-        """An attempt of which only the number is left: all that are here must have said so."""
+        """An attempt of which only the number is left: all nodes that are here must have reported that."""
         heard = self._heard.values()
         return bool(heard) and all(one.empty_through >= ledger.attempt for one in heard)
 
@@ -572,7 +572,7 @@ def refuses(ledger: Ledger, node: str, launcher_id: str) -> str | None:
 def _has_changed(ledger: Ledger, member: Member, report: Report) -> bool:
     """Return whether the node is another than on record, or comes back.
 
-    A node that is cut off from another one is heard all the time. It comes back as a spare when
+    A node that is cut off from another one reports all the time. It comes back as a spare when
     the others have got under way without it, or when all those that it did not reach have left.
     """
     is_cut_off = member.left_cause is LeaveCause.CUT_OFF

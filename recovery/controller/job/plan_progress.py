@@ -1,7 +1,7 @@
 """A plan's way from what there is to run on to where it may be carried out.
 
 Sees what nodes there are, asks the gate (policy, budgets, people), says which nodes are left and
-tells the pool who is blamed. What is planned is `recovery.controller.job.planner`'s, which is pure.
+reports to the pool who is blamed. `recovery.controller.job.planner` plans, and is pure.
 """
 
 from collections.abc import Mapping
@@ -172,7 +172,7 @@ class PlanProgress:
         return Judgement.REFUSED
 
     def pause(self) -> WaitReason | None:
-        """Return why nothing is to be done in this job now, or None."""
+        """Return why the job needs no step now, or None."""
         who = self._ledger.paused_by
         if who is None:
             return None

@@ -1,4 +1,4 @@
-"""What one job's controller is told when it starts."""
+"""The settings of one job's controller at its start."""
 
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -33,7 +33,7 @@ class JobSettings:
     # Between SIGTERM and SIGKILL of a planned stop where nobody says another: Slurm's KillWait,
     # 30 s by default, is what a launcher under it has.
     grace_s: float = 30.0
-    budgets_reset_by: str | None = None  # who asked to forget the restarts counted so far
+    budgets_reset_by: str | None = None  # who requested to forget the restarts counted so far
     starts_from_scratch: bool = False  # where nothing can be restored: --start-from-scratch
     claim_taken: ClaimTaken | None = None  # from whom the launcher took the checkpoint folder
     # The node whose launcher is in this process, and ends with it; empty: launchers are elsewhere.
@@ -107,7 +107,7 @@ class JobSettings:
 
 @lru_cache(
     maxsize=256
-)  # asked for at each look of a job that waits, and 20,000 nodes have 20,000 sizes
+)  # requested at each look of a job that waits, and 20,000 nodes have 20,000 sizes
 def _sizes(
     least: int, most: int, slots: int, multiple: int, layout: ParallelLayout | None
 ) -> tuple[int, ...]:

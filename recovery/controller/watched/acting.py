@@ -3,7 +3,7 @@
 Rules, in this order. The first that holds gives the reason why nothing is done:
 1. The policy says ``tell`` (the default).
 2. Another restarter tends the job: it is left to that one.
-3. The verdict names no rank, or ranks of several nodes where a node is to be drained: nothing is done on a guess.
+3. The verdict names no rank, or ranks of several nodes where a node would be drained: nothing is done on a guess.
 4. The verdict has not stood for ``confirm_s``.
 5. Slurm has no such job, or there is no scheduler.
 6. Somebody has paused the cluster, the job or the node.
@@ -11,7 +11,7 @@ Rules, in this order. The first that holds gives the reason why nothing is done:
 8. ``acts_per_hour_max`` requests of all jobs were made within the hour.
 
 A hang is acted on once: its key is made of the job, its attempt and its step, so that a controller that starts anew finds it
-in the journal. The request is durable in the cluster's journal before the scheduler is asked, and the scheduler carries a key out once.
+in the journal. The request is durable in the cluster's journal before it is sent to the scheduler, and the scheduler carries a key out once.
 """
 
 from dataclasses import dataclass
@@ -54,10 +54,10 @@ class ActedOn(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WatchedAct:
-    """What is to be done, or why nothing is."""
+    """The act that is due, or why none is."""
 
     text: str
-    record: WatchedAsked | None = None  # None: nothing is to be journaled
+    record: WatchedAsked | None = None  # None: nothing to journal
     request: SchedulerRequest | None = None
 
 

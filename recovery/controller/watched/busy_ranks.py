@@ -47,7 +47,7 @@ class BusyRanks:
         """Take in what a rank has used of a processor by now."""
         if told.running_s is None or told.ready_s is None or told.attached_age_s is None:
             return
-        # By the clock of the node: ours stands still while nobody is heard.
+        # By the clock of the node: ours stands still while no report arrives.
         new = _Sample(told.attached_age_s, told.steps_done, told.running_s, told.ready_s)
         newest = self._newest.get(told.rank)
         if newest is not None and new.age_s > newest.age_s:

@@ -1,6 +1,6 @@
 """What the ranks of a hung watched job did when their agents looked, and what that adds to the verdict.
 
-Agents are asked while the job hangs: each node until it has answered, `ASKED_MAX` times at most. The judge is that of our own
+Agents are queried while the job hangs: each node until it has answered, `ASKED_MAX` times at most. The judge is that of our own
 jobs (`detectors.hang.evidence`).
 """
 
@@ -41,7 +41,7 @@ class Seen:
 
 
 def parse(told: ReportedEvidence) -> Seen:
-    """Return the evidence; a dump that can't be read is left out, and said to be."""
+    """Return the evidence; a dump that can't be read is left out, with a note."""
     notes = [printable(note) for note in told.notes]
     dump = None
     try:
@@ -66,14 +66,14 @@ class HangEvidence:
         self._judged: tuple[Finding, Finding] | None = None  # what was judged last, and the answer
 
     def wants(self, node: str) -> bool:
-        """Return whether this node is to be asked, and count that."""
+        """Return whether to query this node, and count that."""
         if node in self._answered or self._asked[node] >= ASKED_MAX:
             return False
         self._asked[node] += 1
         return True
 
     def take(self, node: str, told: Iterable[tuple[int, ReportedEvidence | None]]) -> None:
-        """Take in what a report has of its ranks; only what was asked for counts."""
+        """Take in what a report has of its ranks; only what was requested counts."""
         if not self._asked[node]:
             return
         for rank, evidence in told:
@@ -105,7 +105,7 @@ class HangEvidence:
         blamed = set(finding.ranks) if finding.blame is Blame.RANK else set()
         first = sorted(blamed & set(self._ranks))[:BLAMED_MAX]
         others = sorted(set(self._ranks) - blamed)[:SHOWN_MAX]
-        # Each node tells of the ranks that are missing.
+        # Each node reports the ranks that are missing.
         told = dict.fromkeys(line for _rank, one in sorted(self._ranks.items()) for line in one.ras)
         yield from (Evidence("NCCL RAS", line) for line in list(told)[:RAS_LINES_MAX])
         told = dict.fromkeys(line for _rank, one in sorted(self._ranks.items()) for line in one.log)

@@ -1,12 +1,12 @@
-"""One watched job: what its nodes' agents have told of it, and what that means.
+"""One watched job: what its nodes' agents have reported of it, and what that means.
 
 The detectors are those of our own jobs: `recovery.controller.job.observation` keeps the ranks' stands, `detectors.hang.live` judges a
 stand-still, `recovery.controller.job.watch.slow_ranks` the steps of ranks that tell sections; of ranks that tell steps alone
 `recovery.controller.watched.busy_ranks` judges who works while the others wait. What differs:
 
-- Nobody tells how a rank ended. One that its node no longer names has ended, and a job of which others go on may be ending.
+- Nobody reports how a rank ended. One that its node no longer names has ended, and a job of which others go on may be ending.
 - A node that reports nothing says nothing of its ranks: the job's state is unknown, and it is not hung.
-- A process that is stopped is told of after `STOPPED_S` at the latest, however long the steps are: people are told, and
+- A stopped process is reported after `STOPPED_S` at the latest, however long the steps are: people are notified, and
   nothing is restarted.
 - Launchers may start ranks again under the same number of attempt. A rank in another process begins a new run of the job.
 """
@@ -64,7 +64,7 @@ class JobWatch:
     def __init__(self, told: ReportedJob, now_s: float) -> None:
         self.job_id = told.job_id
         self.begun_at_s = now_s
-        self.looked_at_s = now_s - SILENT_S  # by whoever has it judged
+        self.looked_at_s = now_s - SILENT_S  # by the caller that has it judged
         self.heard_at_s: dict[str, float] = {}  # by node
         self.seats: dict[int, Seat] = {}
         self.living: set[int] = set()
@@ -114,7 +114,7 @@ class JobWatch:
     # What comes in.
 
     def take(self, node: str, told: ReportedJob, now_s: float) -> None:
-        """Take in what a node tells of its ranks of this job."""
+        """Take in what a node reports of its ranks of this job."""
         self._about(told)
         self.heard_at_s[node] = now_s
         for rank in told.ranks:
@@ -122,7 +122,7 @@ class JobWatch:
         ranks = [rank for rank in told.ranks if self._is_of_this_run(rank)]
         for rank in ranks:
             seat = self.seats.setdefault(rank.rank, Seat(node, _process(rank)))
-            if seat.node != node:  # it has moved, and the other node has not told so yet
+            if seat.node != node:  # it has moved, and the other node has not reported so yet
                 self._of_node.get(seat.node, set()).discard(rank.rank)
                 seat.node = node
             self.most_steps = max(self.most_steps, rank.steps_done)
@@ -154,7 +154,7 @@ class JobWatch:
             self._begin(rank.attempt, rank.world_size)
 
     def _is_of_this_run(self, rank: ReportedRank) -> bool:
-        is_dead = rank.process_state in _DEAD  # whoever started it has not asked how it ended
+        is_dead = rank.process_state in _DEAD  # its parent has not read how it ended
         return not is_dead and rank.attempt == self.attempt and rank.rank < self.world_size
 
     def _has_seen(self, ended: ReportedRank) -> bool:

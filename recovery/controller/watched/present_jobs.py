@@ -6,7 +6,7 @@ user a launcher runs. An agent says it again within a minute, also of a job that
 the word comes later), and a drain (`SlurmVouched`).
 
 A node that is lost says nothing more, so a controller that restarts must not forget its last word: the words are in one small file of the
-state folder, with their ages. Where several controllers share a database they are there, too, for whoever takes jobs over
+state folder, with their ages. Where several controllers share a database they are there, too, for the controller that takes jobs over
 (`recovery.service.shared_words`). What waits for a word waits for at most `recovery.schedulers.slurm.node_work.WORD_S`.
 """
 
@@ -123,7 +123,7 @@ class PresentJobs:
         self, file: WordsKeeper | None = None, now_s: Callable[[], float] = lambda: 0.0
     ) -> None:
         """``now_s``: listened seconds; ``file``: None where nothing outlives a restart."""
-        # By node and job id: when the agent said it last, in listened seconds.
+        # By node and job id: when the agent last reported it, in listened seconds.
         self._of_node: dict[str, dict[str, tuple[float, PresentJob]]] = {}
         self._file = file
         self._saved_at_s = -math.inf

@@ -1,4 +1,4 @@
-"""What is to be remembered of watched jobs so that their time can be accounted: a note for each change, and now and then one.
+"""The records of watched jobs from which their time is accounted: one for each change, and one now and then.
 
 For the deciding thread: a job of which nothing changed costs a comparison.
 """
@@ -44,9 +44,9 @@ class TimeNotes:
         self._told: dict[str, _NotedJob] = {}
 
     def note(self, job: JobWatch, heard_s: float, at_s: float) -> Iterator[TimeNote]:
-        """Return what is to be remembered of a job that was just judged.
+        """Return the records due of a job that was just judged.
 
-        ``heard_s``: now by the clock of `JobWatch`, which stands still while nobody is heard; ``at_s``: by the true one.
+        ``heard_s``: now by the clock of `JobWatch`, which stands still while no report arrives; ``at_s``: by the true one.
         """
         verdict, told = job.verdict, self._told.get(job.job_id)
         if told is not None and (told.state, told.run, told.world_size, told.ranks) == (
@@ -69,7 +69,7 @@ class TimeNotes:
             yield TimeNote(WatchedWorked(job.job_id, 0.0, job.run, work, steps), at_s)
 
     def forget(self, job: JobWatch, heard_s: float, at_s: float) -> Iterator[TimeNote]:
-        """Return what is to be remembered of a job that is forgotten: it ended when it was last heard of."""
+        """Return the record of a job that is forgotten: it ended at its last report."""
         if self._told.pop(job.job_id, None) is not None:
             state_s = max(0.0, heard_s - job.since_s)
             yield TimeNote(

@@ -62,12 +62,12 @@ class WatchedJobs:
     ) -> None:
         """``now_s``: listened seconds; ``limits_for`` gives a job's limits for stand-stills by its name.
 
-        Without a ``desk`` people are told, and nothing else is done.
+        Without a ``desk`` people are notified, and nothing else is done.
         """
         self._desk = desk
         self._listener = listener
         self.scheduler: Scheduler | None = None  # set where there is one
-        self._asked: dict[str, None] = {}  # keys of what this process has asked of it
+        self._asked: dict[str, None] = {}  # keys of this process's requests to it
         self._now_s = now_s
         self._limits_for = limits_for
         self.jobs: dict[str, JobWatch] = {}
@@ -176,7 +176,7 @@ class WatchedJobs:
                 self._asked[request.key] = None
                 if len(self._asked) > JOBS_MAX:
                     del self._asked[next(iter(self._asked))]
-        except RankmendError as error:  # asked again at the next look
+        except RankmendError as error:  # requested again at the next look
             return f"{act.text}: failed: {error}"
         return act.text
 

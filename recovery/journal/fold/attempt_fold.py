@@ -178,7 +178,7 @@ def fold_relative_milestone(record: RelativeMilestone, ledger: Ledger) -> Ledger
     known = ledger.reach
     reached = farther(known, record.steps, record.floor_steps)
     after = with_first_step(with_relative(ledger, reached))
-    # Of the first attempt from a checkpoint the choice of it has told whether that is progress.
+    # Of the first attempt from a checkpoint its choice has decided whether that is progress.
     return with_step(after) if ledger.is_base_known and is_farther(known, reached) else after
 
 
@@ -269,7 +269,7 @@ def fold_attempt_heard(record: AttemptHeard, ledger: Ledger) -> Ledger:
 
 def fold_adopted(record: Adopted, ledger: Ledger) -> Ledger:
     """Go on as if this journal had ordered the attempt itself."""
-    # Its launchers were there before it was ordered; whoever joins later is no launcher of it.
+    # Its launchers were there before it was ordered; one that joins later is no launcher of it.
     members = dict(ledger.members)
     for joined in record.nodes:
         member = joined_member(members.get(joined.node), joined, ledger.number - 1)

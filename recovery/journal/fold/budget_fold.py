@@ -70,7 +70,7 @@ def with_restart_dated(record: Record, unix_s: float, ledger: Ledger) -> Ledger:
 
 def with_step(ledger: Ledger) -> Ledger:
     """Return the ledger with progress that a new step shows."""
-    # What makes steps has not failed, whatever a person was told of it.
+    # What makes steps has not failed, whatever a notice said of it.
     return replace(with_progress(ledger), stepless=without_last(ledger), set_aside=0)
 
 

@@ -170,7 +170,7 @@ def _start_failure(
         return None
     tells = ledger.telling_ranks | frozenset(failure.telling_ranks)
     if not tells and ledger.saved_number > ledger.started_number:
-        return None  # it tells no steps, and has saved
+        return None  # it reports no steps, and has saved
     choice, finding = started.choice, failure.finding
     error = failure.error
     words = finding.summary

@@ -33,7 +33,7 @@ def fold_launcher_started(record: LauncherStarted, ledger: Ledger) -> Ledger:
         world_size=record.world_size or ledger.world_size,
         epoch=max(ledger.epoch + 1, record.epoch),
         controller_id=record.controller_id,
-        fault=None,  # it would be told anew as if it had just come
+        fault=None,  # it would be reported anew as if it had just come
         slow={},  # the detector starts anew, too
         has_ordered=False,
         start_waits=None,
@@ -42,7 +42,7 @@ def fold_launcher_started(record: LauncherStarted, ledger: Ledger) -> Ledger:
     if ledger.ended is not None and ledger.ended.kind is OutcomeKind.DONE:
         after = without_spent(after)  # it came to its end: what it took is nobody's fault now
     closing = ledger.closing
-    # A stop can outlive its launcher (a scheduler's SIGKILL behind its SIGTERM): whoever starts
+    # A stop can outlive its launcher (a scheduler's SIGKILL behind its SIGTERM): a person who starts
     # the job again wants it to run.
     was_stopping = closing is not None and closing.outcome.kind in _PLANNED
     if ledger.ended is None and not was_stopping:
@@ -112,7 +112,7 @@ def _with_command(ledger: Ledger, command: PersonCommand) -> Ledger:
         case PersonCommand(act=PersonAct.CANCEL, who=who):
             after = replace(ledger, paused_by=who, set_aside=_set_aside(ledger))
         case PersonCommand(act=PersonAct.RESTART | PersonAct.LEAVE_NODE):
-            after = replace(ledger, paused_by=None, set_aside=0)  # it is to be done: decide again
+            after = replace(ledger, paused_by=None, set_aside=0)  # the plan is due: decide again
         case PersonCommand(act=PersonAct.RESUME, node=None):
             after = replace(ledger, paused_by=None, set_aside=0)
         case PersonCommand(act=PersonAct.RESUME, node=str(node)) if node in ledger.members:

@@ -139,7 +139,7 @@ def fold_evidence_doubted(record: EvidenceDoubted, ledger: Ledger) -> Ledger:
 
 
 def with_evidence(ledger: Ledger, record: EvidenceTaken, at: Moment) -> Ledger:
-    """Return the ledger with what alerts said at a moment; one that is over is forgotten."""
+    """Return the ledger with the alerts of a moment; an alert that is over is forgotten."""
     kept = dict(ledger.evidence)
     for one in record.evidence:
         kept.pop(one.identity, None)

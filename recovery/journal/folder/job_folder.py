@@ -208,7 +208,7 @@ def default_state_folder(
 def list_folders(state: Path) -> list[Path]:
     """Return the state folders of all jobs, newest first; those that this node hosts included.
 
-    One that this user may not open is among them: whoever shows it says so.
+    A folder that this user may not open is among them: the caller reports that.
     """
     return _list(state, ("jobs/*", "hosts/*/*/jobs/*"))
 

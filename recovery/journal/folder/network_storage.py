@@ -39,7 +39,7 @@ def refuse_network_file_system(path: Path, mountinfo: Path = Path("/proc/self/mo
 
 
 def find_file_system_type(path: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> str:
-    """Return the type of the file system on which ``path`` lies; "" where that is not told."""
+    """Return the type of the file system on which ``path`` lies; "" where that is not reported."""
     return _find_mount(path, mountinfo)[1]
 
 

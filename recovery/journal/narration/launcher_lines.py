@@ -71,7 +71,7 @@ class LauncherLines:
         record = entry.record
         text = narrate(record) or ""
         match record:
-            # A launcher has said itself what it put back, and that it joined.
+            # A launcher has printed itself what it put back, and that it joined.
             case NodesJoined() | CheckpointPutBack():
                 text = ""
             case IncidentOpened():

@@ -1,7 +1,7 @@
 """One thread that writes what all jobs have handed in, each time by one commit.
 
 While that is under way, more is handed in, for the next commit: a job waits for two commits at most, however many jobs there are. Each journal's
-lease is asked for in the transaction that appends to it. Where the statement fails, each job is tried by itself, so that
+lease is requested in the transaction that appends to it. Where the statement fails, each job is tried by itself, so that
 none suffers for another.
 """
 
@@ -69,7 +69,9 @@ class GroupCommit:
             self._failures = self._failures + 1 if failed else 0
             if not failed:
                 continue
-            with self._changed:  # whoever closes or waits for an answer does not wait for the pause
+            with (
+                self._changed
+            ):  # a caller that closes or waits for an answer does not wait for the pause
                 self._changed.wait_for(
                     lambda: self._urgent or self._is_closed, RETRY.wait_s(self._failures)
                 )

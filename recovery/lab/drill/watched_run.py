@@ -94,7 +94,7 @@ class WatchedRun(DrillRun):
         return [str(_SCRIPT), str(self.folder), *map(str, numbers)]
 
     def told(self) -> list[dict[str, object]]:
-        """Return what each rank has told, the lowest first."""
+        """Return what each rank has reported, the lowest first."""
         found = []
         for rank in range(self.scenario.job.ranks):
             with contextlib.suppress(OSError, ValueError):

@@ -1,7 +1,7 @@
 """The coordinator's door: peers join, wait for work and tell results. HTTP over TLS, as a job's host serves its launchers.
 
 `Coordinator` lives in the first node's process, with an event loop in a thread of its own. It holds one work for each peer at a time; the
-caller hands out a round and gets what the peers told within the time.
+caller hands out a round and gets what the peers reported within the time.
 """
 
 import asyncio

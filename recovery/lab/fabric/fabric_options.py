@@ -1,4 +1,4 @@
-"""What is asked of a test of the network between nodes."""
+"""What is requested of a test of the network between nodes."""
 
 import sys
 from collections.abc import Callable, Mapping

@@ -197,7 +197,7 @@ class Prober:
             try:
                 return measure(connection, flow, seconds)
             finally:
-                # Leave no TIME_WAIT: the same ports may be asked for again at once.
+                # Leave no TIME_WAIT: the same ports may be requested again at once.
                 with contextlib.suppress(OSError):
                     connection.setsockopt(
                         socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)

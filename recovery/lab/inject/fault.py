@@ -65,7 +65,7 @@ class FaultKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FaultFacts:
-    """What people are told of a fault, and what the decision about it rests on."""
+    """What people are notified of a fault, and what the decision about it rests on."""
 
     group: FaultGroup
     targets: tuple[TargetKind, ...]

@@ -363,7 +363,7 @@ class SimulatedIncident:
         return replace(choice, snapshot=snapshot)
 
     def _is_in_memory(self, snapshot: SnapshotPoint) -> bool:
-        """Return whether every rank's part is on a node that can be asked, and it has not failed too often."""
+        """Return whether every rank's part is on a node that can be queried, and it has not failed too often."""
         lost = sum(p.node in self._job.machines.silent for p in self._ledger.placement)
         has_failed = self._ledger.restores_of(identity_of(snapshot))
         is_there = lost <= self._policy.snapshot_copies

@@ -1,7 +1,7 @@
 """Ranks that a fork server forks: from the launcher's word of one until its process is known.
 
 The launcher gives one end of a link to the guardian and the other to the fork server. The forked rank, by then
-the guardian's child with its attempt's mark, tells its pid there and waits; it runs the user's program only after
+the guardian's child with its attempt's mark, reports its pid there and waits; it runs the user's program only after
 the guardian has registered it and says go. A rank of a fenced attempt, or one that comes too late, finds its link
 closed and ends.
 """
@@ -66,7 +66,7 @@ class PendingForks:
             self._give_up(one, errno.ESTALE, f"attempt {one.command.attempt} is fenced")
 
     def cancel(self, attempt: int, ranks: tuple[int, ...] | None) -> None:
-        """Give up these ranks of an attempt, None: all, because they are asked to stop before they began."""
+        """Give up these ranks of an attempt, None: all, because their stop was requested before they began."""
         for one in [one for one in self._pending.values() if one.command.attempt == attempt]:
             if ranks is None or one.command.rank in ranks:
                 self._give_up(one, errno.ECANCELED, "it was asked to stop before it began")

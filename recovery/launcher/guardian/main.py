@@ -310,7 +310,7 @@ class GuardianProcess:
         self._last_word = (argv, os.dup(standard_input))
 
     def _has_spoken(self, now_s: float) -> bool:
-        """Have said that nothing is left, where the launcher is dead and can't say it itself.
+        """Send the report that nothing is left, where the launcher is dead and can't send it itself.
 
         For one that lives nobody else may speak: it may start ranks again, with another guardian.
         """
@@ -588,7 +588,7 @@ class GuardianProcess:
         newer = {rank.pid for rank in self._ranks.values() if rank.attempt > kill.through}
         is_ending = bool(self._ranks_through(kill.through))
         if kill.advance(now_s, newer, are_ranks_ending=is_ending):
-            self._reap()  # so that every exit is told before the emptiness
+            self._reap()  # so that every exit is reported before the emptiness
             kill.close()
             self._kill = None
             killed, unreadable = kill.killed_pids[:LISTED_MAX], kill.unreadable_pids[:LISTED_MAX]
@@ -612,7 +612,7 @@ def _kill_group(pid: int) -> None:
 def _pidfd(pid: int) -> int | None:
     try:
         return os.pidfd_open(pid)
-    except (OSError, AttributeError):  # Linux before 5.3: SIGCHLD alone tells
+    except (OSError, AttributeError):  # Linux before 5.3: only SIGCHLD reports it
         return None
 
 

@@ -1,6 +1,6 @@
 """This node's part in a probe of the network: a process of its own, that ends at once when anything else is due.
 
-The controller asks with each answer to a report (`recovery.messages.probing`). The process is killed when it asks no more, when it was not heard
+The controller requests it with each answer to a report (`recovery.messages.probing`). The process is killed when the requests end, when no answer arrived
 for `SILENT_S`, at the probe's time limit, when an order brings ranks to this node, and with the launcher. One that has ended is not started again.
 """
 
@@ -28,7 +28,7 @@ from recovery.messages.probing import (
 log = logging.getLogger(__name__)
 
 SILENT_S: Final = (
-    10.0  # a launcher reports each second, and hears each time whether the probe goes on
+    10.0  # a launcher reports each second, and each answer has whether the probe goes on
 )
 LIMIT_S_MAX: Final = 600.0  # whatever the controller asks
 LINE_BYTES_MAX: Final = 2 << 20

@@ -2,7 +2,7 @@
 
 Sources: Documentation/admin-guide/cgroup-v2.rst (memory.events, oom_kill) and
 Documentation/admin-guide/cgroup-v1/memory.rst (memory.oom_control, oom_kill, Linux 4.13).
-Both count kills in the cgroup whoever ran out: its own limit, an ancestor's, or the host.
+Both count kills in the cgroup whatever ran out: its own limit, an ancestor's, or the host.
 """
 
 from pathlib import Path

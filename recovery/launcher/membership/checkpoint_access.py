@@ -132,10 +132,10 @@ class Storage:
         return tuple(map(_found_checkpoint, shown))
 
     def ask_fence(self, attempt: int, restore_path: str | None = None) -> None:
-        """Have only this attempt publish: `advance` tells the end.
+        """Have only this attempt publish: `advance` returns the end.
 
         Where the checkpoint that it restores was found here and is gone by now, that is an error: ranks
-        would start only to fail. Where it never was here, that is said alone: a script may have
+        would start only to fail. Where it never was here, only that is reported: a script may have
         one rank read it and tell the others.
         """
         with self._changed:

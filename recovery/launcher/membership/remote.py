@@ -72,7 +72,7 @@ class Client(Protocol):
 
 
 class Heard(Protocol):
-    """Who hears what the controller says. Called from the threads of `Remote`; must not block."""
+    """Receives the controller's answers. Called from the threads of `Remote`; must not block."""
 
     def order(self, order: Order) -> None: ...
     def taken(self, asked_at_s: float, accepted: Accepted) -> None:
@@ -109,14 +109,14 @@ class Remote:
         self._waiting: tuple[Report, float] | None = None  # and when it was made
         self._is_sending = False
         self._is_over = False
-        self._newest = (0, 0)  # epoch and revision of the newest order heard
+        self._newest = (0, 0)  # epoch and revision of the newest order received
         self._cut_polls = 0  # in a row
         self._waits_safely = False  # something on the way gives up long polls
-        self._late_reports = 0  # in a row that were told of an order which the poll has not brought
+        self._late_reports = 0  # in a row that announced an order which the poll has not brought
         self._group_count = 1
         self._down_since_s: float | None = None
         self._down_said_s = 0.0
-        self._is_refused = False  # what was said last: our token is not accepted
+        self._is_refused = False  # what was logged last: our token is not accepted
         self._hurries = 0
         self._threads = [
             threading.Thread(target=self._post, name="reports", daemon=True),
@@ -139,7 +139,7 @@ class Remote:
             self._changed.notify_all()
 
     def hurry(self) -> None:
-        """Wait no longer before the next try: there is another controller to be asked."""
+        """Wait no longer before the next try: there is another controller to be queried."""
         with self._changed:
             self._hurries += 1
             self._changed.notify_all()
@@ -239,7 +239,7 @@ class Remote:
                 self._pause(pause_s(failures))
 
     def _was_too_long(self, error: ControllerError, wait_s: float, took_s: float) -> bool:
-        """Return whether a poll is to be asked again at once, and for no longer than every controller and proxy allows."""
+        """Return whether to repeat a poll at once, and for no longer than every controller and proxy allows."""
         if wait_s <= WAIT_S_SAFE:
             return False
         if isinstance(error, UnreachableError) and took_s > WAIT_S_SAFE:

@@ -117,7 +117,7 @@ class ClaimFolder:
                 if text == _RELEASED:
                     os.fsync(descriptor)
             finally:
-                os.close(descriptor)  # a network file system tells of a full disk here
+                os.close(descriptor)  # a network file system reports a full disk here
         except OSError as error:
             raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
         if written != len(text):

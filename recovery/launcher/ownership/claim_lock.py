@@ -55,7 +55,7 @@ def hold_lock(folder: ClaimFolder, token: str) -> ClaimLock | None:
         folder.beside.mkdir(exist_ok=True)
         refuse_foreign_link(folder.beside, StorageError)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _OPEN, _MODE)
-    except (OSError, StorageError):  # making the claim tells why
+    except (OSError, StorageError):  # making the claim reports why
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -63,7 +63,7 @@ class Ownership:
 
     @property
     def record(self) -> ClaimTaken | None:
-        """Return what is to be journaled: the owner that had not released the folder."""
+        """Return what to journal: the owner that had not released the folder."""
         return self._taken.record if self._taken is not None else None
 
     @property

@@ -190,7 +190,7 @@ def _watch(
     """Watch an owner by our own clock, and return what proves by then that it is gone.
 
     None where there is something new to judge. Raise JobHeldError where the owner counts, and
-    where it does not, nothing proves that it is gone and nobody has said so.
+    where it does not, nothing proves that it is gone and nobody has confirmed it.
     """
     watch_s = waiting.take_over_watch_s if take_over else waiting.watch_s
     began_s = waiting.now_s()

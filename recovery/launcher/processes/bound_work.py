@@ -1,9 +1,9 @@
-"""Work that leaves no process behind, whoever is killed: what it has started ends with the program.
+"""Work that leaves no process behind, whichever process is killed: what it has started ends with the program.
 
     program -> sweeper -> worker -> all that the work starts, whatever sessions that makes
 
 Program and sweeper are subreapers: what has left the worker is a child of the sweeper, or of the program once somebody has killed
-the sweeper. A pipe tells the sweeper that the program has ended, and the worker is killed with the sweeper. Only who kills both at
+the sweeper. A pipe shows the sweeper that the program has ended, and the worker is killed with the sweeper. Only who kills both at
 once leaves something.
 """
 

@@ -35,7 +35,7 @@ class RankFiles:
     error: Path
     stacks: Path | None = None  # where it writes its Python stacks on request; None: nowhere
     recorder: Path | None = None  # folder for its flight-recorder dumps; None: PyTorch's default
-    imports: Path | None = None  # where it tells what it has imported, if asked to; None: nowhere
+    imports: Path | None = None  # where it reports its imports, on request; None: nowhere
 
     @property
     def raised(self) -> Path:

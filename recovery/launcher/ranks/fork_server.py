@@ -61,7 +61,7 @@ GUESSES_MAX: Final = 3
 GUESS_S_MAX: Final = 120.0  # to get ready by a guess: what hangs at import is found by a trial
 # Until the next one, after a server that ended or could not start. Short of memory, one at once could cost a rank its life.
 RETRY_S: Final = 60.0
-# A server of a first run that lacks more of what its ranks have told gives way to one that has it. The ranks import the rest.
+# A server of a first run that lacks more of what its ranks have reported gives way to one that has it. The ranks import the rest.
 LACKING_SHARE_MAX: Final = 0.1
 _NO_IMPORTS: Final[Mapping[str, Any]] = {
     "modules": [],
@@ -125,7 +125,7 @@ class ForkServer:
     ) -> None:
         """``count``: ranks of this node. ``folder``: private to this user, for a list and the output.
 
-        ``kept``: from an earlier run. ``first``: what the script imports first, used where nothing is kept. ``say``: tells people, once, that a restart is quick from now on. ``try_s_max``: seconds to import one package, before it is left out.
+        ``kept``: from an earlier run. ``first``: what the script imports first, used where nothing is kept. ``say``: prints, once, that a restart is quick from now on. ``try_s_max``: seconds to import one package, before it is left out.
         ``fork_s_max``: seconds to fork one process. The server runs in the folder of this process, as ranks do.
         """
         self._python = python
@@ -148,7 +148,7 @@ class ForkServer:
         self._tried: TriedImports | None = None  # this list, with verdicts that have held
         self._guess: _Verdicts = _Verdicts()  # what may hold, until it is clear that it doesn't
         self._guesses_left = 0
-        self._first: Sequence[Statement] = ()  # of a first run, until its ranks have told
+        self._first: Sequence[Statement] = ()  # of a first run, until its ranks have reported
         self._first_ready: dict[str, Any] | None = (
             None  # what the server of a first run has imported
         )
@@ -210,7 +210,7 @@ class ForkServer:
     def fork(self, guardian: Guardian, spawn: Spawn, tells_to: Path | None = None) -> bool:
         """Have this rank forked; False if that is impossible now (`why_not` says why).
 
-        ``tells_to``: the file in which it tells what else it imports.
+        ``tells_to``: the file in which it reports what else it imports.
         """
         self._hear()
         within_s = self._within_s()
@@ -257,7 +257,7 @@ class ForkServer:
 
     @property
     def imports_torch(self) -> bool | None:
-        """Return whether the ranks import PyTorch, as an earlier run or the script tells; None: not known."""
+        """Return whether the ranks import PyTorch, by an earlier run or the script; None: not known."""
         if self._first:
             return self._lists_torch or None
         return None if self._tried is None else self._lists_torch
@@ -295,7 +295,7 @@ class ForkServer:
         return self._store_slot
 
     def _within_s(self) -> float | None:
-        """Return within what time the server forks a process that it is asked for now; None: not at all."""
+        """Return within what time the server forks a process on a request now; None: not at all."""
         waited_s = self._clock.now_s() - self._started_at_s
         if self.state is ServerState.READY:
             return self._fork_s_max
@@ -310,7 +310,7 @@ class ForkServer:
 
     def note_failed_fork(self, guardian: Guardian, failed: SpawnFailed) -> None:
         """Take a server that has forked no rank out of use."""
-        self._hear()  # it may have ended, and said why
+        self._hear()  # it may have ended, and reported why
         is_its = self._asked.pop((failed.attempt, failed.rank), None) == self._slot
         is_up = self.state in (ServerState.STARTING, ServerState.READY)
         if is_its and is_up and failed.errno in (errno.ETIMEDOUT, errno.ESRCH):
@@ -320,7 +320,7 @@ class ForkServer:
         """Note the guardian's report on a server; False if it is about another process."""
         match event:
             case Spawned() | SpawnFailed() | Exited() if event.rank >= FIRST_STORE_SLOT:
-                pass  # the store process: its channel tells the launcher of its end
+                pass  # the store process: its channel shows the launcher its end
             case Spawned(rank=slot, pid=pid) if slot >= FIRST_SLOT:
                 if slot == self._slot:
                     self._pid = pid
@@ -345,7 +345,7 @@ class ForkServer:
     # The list of imports.
 
     def _hear_ranks(self, guardian: Guardian) -> None:
-        """Take in what the ranks have told at their first step, once all of them have.
+        """Take in what the ranks have reported at their first step, once all of them have.
 
         Fresh ranks tell a list; so do forked ones that have started themselves afresh (`rankmend.hook.variables`).
         Other forked ranks tell the packages of which the server doesn't know, and in a first run a list that follows the server's.
@@ -454,7 +454,7 @@ class ForkServer:
         self.why_not = "the fork server was still importing"
 
     def _hear(self) -> None:
-        """Take in what the server has said; its end comes as an event of the guardian."""
+        """Process the server's messages; its end comes as an event of the guardian."""
         while self._channel is not None:
             try:
                 word = json.loads(self._channel.recv(_WORD_BYTES_MAX) or b"{}")
@@ -462,7 +462,7 @@ class ForkServer:
                 return
             except (
                 ConnectionResetError
-            ):  # it ended with a request unread; what it said before follows
+            ):  # it ended with a request unread; its earlier messages follow
                 continue
             except ValueError:
                 word = {}
@@ -512,7 +512,7 @@ class ForkServer:
         for package, reason in list(left_out.items())[:_SHOWN_MAX]:
             log.info("the fork server leaves out %s: it %s", package, reason)
 
-    # What the trials said.
+    # The results of the trials.
 
     @property
     def _ready_s_max(self) -> float:
@@ -521,7 +521,7 @@ class ForkServer:
         return GUESS_S_MAX if self._guesses_left else READY_S_MAX
 
     def _serves(self, shared: Mapping[str, Any]) -> bool:
-        """Return whether the server of a first run has nearly all that its ranks have told."""
+        """Return whether the server of a first run has nearly all that its ranks have reported."""
         if self.state is not ServerState.READY or self._first_ready is None:
             return False
         has = {name for name, _origin in self._first_ready["modules"]}

@@ -99,5 +99,5 @@ class LaunchPlan:
     cpus: tuple[tuple[int, ...], ...] = ()  # by local rank; empty: not bound
     stdin: int | None = None  # the ranks' standard input; None: /dev/null
     keeps_snapshots: bool = True  # of the ranks' state, in memory
-    step_work: StatedWork | None = None  # where the script tells none itself
+    step_work: StatedWork | None = None  # where the script reports none itself
     allows_drills: bool = False  # `rankmend inject` may break its ranks

@@ -163,7 +163,7 @@ class StandbyPool:
     def promote(self, guardian: Guardian, spawn: Spawn, tells_to: Path | None = None) -> bool:
         """Make a ready standby the rank to spawn; False if none is ready.
 
-        ``tells_to``: the file in which a rank of a list tells what else it imports.
+        ``tells_to``: the file in which a rank of a list reports what else it imports.
         """
         if len(spawn.argv) < 3 or spawn.argv[0] != self._python:
             return False

@@ -34,7 +34,7 @@ class WaitingProcesses:
 
     @property
     def imports_torch(self) -> bool | None:
-        """Return whether the ranks import PyTorch, as an earlier run has told; None: not known."""
+        """Return whether the ranks import PyTorch, as an earlier run has reported; None: not known."""
         return None if self._server is None else self._server.imports_torch
 
     def store_fork(self, guardian: Guardian) -> StoreFork | None:

@@ -174,7 +174,7 @@ def _resolve(address: str) -> tuple[socket.AddressFamily, str]:
 
 
 def _describe_holder(port: int) -> str:
-    """Return who listens on ``port``, as far as /proc tells this user."""
+    """Return who listens on ``port``, as far as /proc shows this user."""
     import psutil  # noqa: PLC0415 - for this error alone
 
     try:

@@ -266,7 +266,7 @@ class RendezvousStore:
             self._proposed = None
 
     def join_attempt(self, endpoint: Endpoint) -> Rendezvous:
-        """Return what ranks are told whose attempt meets at another node."""
+        """Return the settings of ranks whose attempt meets at another node."""
         self._drop_all()
         agent_store = self._agent_store if endpoint.is_hosted else "False"
         return Rendezvous(endpoint.address, endpoint.port, endpoint.is_hosted, agent_store)
@@ -278,7 +278,7 @@ class RendezvousStore:
 
         ``port``: the one that was proposed for it. Call it just before the ranks start: where
         rank 0 hosts, the port is free from now on. A store process that turns out dead is no
-        error here; `poll` tells of it. ``forked``: how the process can be had, if it isn't there.
+        error here; `poll` returns it. ``forked``: how the process can be had, if it isn't there.
         """
         self._drop_all()
         self._choose_host(forked)
@@ -515,7 +515,7 @@ class RendezvousStore:
         return True
 
     def _read_replies(self, host: _Host, wait_s: float) -> None:
-        """Take in what the process has said; wait at most ``wait_s`` for a first word."""
+        """Process the messages of the process; wait at most ``wait_s`` for a first one."""
         while host.error is None:
             host.channel.settimeout(wait_s)
             try:

@@ -206,7 +206,7 @@ def make_store(
 ) -> tuple[RendezvousStore, bool]:
     """Host the ranks' rendezvous if they run PyTorch, else leave it to rank 0.
 
-    ``imports_torch``: what an earlier run or the script itself tells; None: not known, so the process starts now,
+    ``imports_torch``: by an earlier run or the script itself; None: not known, so the process starts now,
     beside the ranks' imports. Where the fork server is about to have torch, the first attempt has it forked.
     Also return whether that PyTorch is an old one, whose flight recorder is off by default.
     """
@@ -244,7 +244,7 @@ def make_standbys(
     clock: Clock,
     node: str | None = None,
 ) -> StandbyPool | None:
-    """Return the standbys, not yet started: those asked for, else those that stand in for a fork server."""
+    """Return the standbys, not yet started: those requested, else those that stand in for a fork server."""
     modules = options.standby
     if command.interpreter is None:
         if modules is not None:
@@ -274,7 +274,7 @@ def module_names(modules: str) -> list[str]:
 
 
 def may_fork(options: RunOptions) -> bool:
-    """Return whether ranks are to be forked; without a word about it, they are unless there are standbys."""
+    """Return whether to fork ranks; without an option they are forked unless there are standbys."""
     return options.standby is None if options.fork_server is None else options.fork_server
 
 

@@ -4,9 +4,9 @@ PyTorch finds it by the entry point group `torchrun.handlers`: what the entry po
 a creator of a handler (torch/distributed/elastic/rendezvous/registry.py; `rankmend_torchrun`). The meeting itself stays PyTorch's c10d
 rendezvous. Around it this handler
 
-- keeps a node out that its agent knows to be bad, or that fails a pre-flight where one is asked for;
+- keeps a node out that its agent knows to be bad, or that fails a pre-flight where one is requested;
 - hands the newest verified checkpoint to the workers;
-- tells a journal in a process of its own (`recovery.launcher.torchrun.incident_book`) what happens.
+- reports to a journal in a process of its own (`recovery.launcher.torchrun.incident_book`) what happens.
 
 This code runs inside torchrun. It is imported with the standard library alone, each look outside has a time limit, and
 whatever goes wrong in it is logged, and training goes on as with `--rdzv-backend=c10d`.
@@ -53,7 +53,7 @@ _Result = TypeVar("_Result")
 
 
 class BookEvent(Enum):
-    """What the handler tells the journal's process: one line of JSON each, with these as ``do``."""
+    """What the handler reports to the journal's process: one line of JSON each, with these as ``do``."""
 
     BEGIN = "begin"  # job, checkpoint_dir
     MEET = "meet"  # fault_age_s: since the workers were last seen to run; None: the first meeting
@@ -171,7 +171,7 @@ class MeetingHandler:
             return
         try:
             book.tell(event, fields)
-        except Exception as error:  # noqa: BLE001 - its process has ended and has said why
+        except Exception as error:  # noqa: BLE001 - its process has ended and has logged why
             _pass_on(error)
             self._book = None
 

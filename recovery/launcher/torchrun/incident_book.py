@@ -232,7 +232,7 @@ def open_book(state: Path, begin: dict[str, Any], clock: Clock) -> tuple[Inciden
 
 
 def read_events(stream: IO[bytes]) -> Iterator[tuple[BookEvent, dict[str, Any]]]:
-    """Return the events that torchrun's process tells, until it ends."""
+    """Return the events that torchrun's process reports, until it ends."""
     while line := stream.readline(LINE_BYTES_MAX):
         fields = json.loads(line)
         yield BookEvent(fields.pop("do")), fields

@@ -54,9 +54,9 @@ class StoredRankView:
     section: str | None = None
     problem: str | None = None  # why its progress can't be told
     start: str | None = None  # how its process came to be: forked, standby or fresh
-    why_not_forked: str | None = None  # None: it was forked, or no fork server was asked for
+    why_not_forked: str | None = None  # None: it was forked, or no fork server was requested
     kept: KeptSnapshots | None = None  # None: it asks for no snapshots
-    anatomy: StepAnatomy | None = None  # of its newest steps; None: it tells no sections
+    anatomy: StepAnatomy | None = None  # of its newest steps; None: it reports no sections
     nccl: tuple[str, ...] = ()  # versions that it has loaded
 
 
@@ -285,7 +285,7 @@ def _view_rank(
 def view_progress(
     rank: int, local_rank: int, pid: int, told: progress.RankProgress, now_s: float
 ) -> StoredRankView:
-    """Return what a rank's progress file tells of it; ``pid``: of its process as this machine numbers it."""
+    """Return what a rank's progress file holds about it; ``pid``: of its process as this machine numbers it."""
     return StoredRankView(
         rank=rank,
         local_rank=local_rank,

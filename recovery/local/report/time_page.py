@@ -1,4 +1,4 @@
-"""The report as one HTML file: where the time went, and what rankmend would have done where that is asked for.
+"""The report as one HTML file: where the time went, and what rankmend would have done where that is requested.
 
 No script, no network, every text escaped. Geometry is computed here, `time_page.html.j2` only prints it. Needs Jinja2 (the extra `report`).
 """
@@ -56,7 +56,7 @@ def render_page(
     judged: Sequence[JudgedDecision] | None = None,
     drills: Sequence[Mapping[str, Any]] | None = None,
 ) -> str:
-    """Return the page. Needs Jinja2, of the extra ``report``. ``judged``: decisions that were not taken; None: not asked for.
+    """Return the page. Needs Jinja2, of the extra ``report``. ``judged``: decisions that were not taken; None: not requested.
 
     ``drills``: what was broken on purpose, and what held (`recovery.lab.drill.drill_report`); None: this is no drill.
     """

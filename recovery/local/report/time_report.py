@@ -34,14 +34,14 @@ class RankPace:
 
     rank: int
     step_s: float
-    anatomy: StepAnatomy | None = None  # None: it tells no sections
+    anatomy: StepAnatomy | None = None  # None: it reports no sections
 
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
     time: JobTime
     figures: Figures
-    throughput: Throughput | None  # None: its ranks told no work
+    throughput: Throughput | None  # None: its ranks reported no work
     anatomy: StepAnatomy | None  # None: its ranks tell no sections
     paces: tuple[RankPace, ...] = ()  # of the ranks that run on this machine; (): not known
 

@@ -1,4 +1,4 @@
-"""What Kubernetes tells of nodes and pods, read from its API objects. Pure and tolerant of missing fields."""
+"""What Kubernetes reports of nodes and pods, read from its API objects. Pure and tolerant of missing fields."""
 
 import re
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""A job of ours whose allocation has too few usable nodes: what is asked of Slurm about it. Pure.
+"""A job of ours whose allocation has too few usable nodes: what is requested of Slurm about it. Pure.
 
 The launcher's variables name the Slurm job, so they are its user's word: Slurm has to confirm the owner. Several jobs
 may share one allocation, and a requeue ends all of them: the request names the step and the others.

@@ -1,4 +1,4 @@
-"""What Slurm tells of nodes and jobs, read from what `scontrol show` prints. Pure and tolerant.
+"""What Slurm reports of nodes and jobs, read from what `scontrol show` prints. Pure and tolerant.
 
 Missing fields are empty: Slurm adds, renames and drops them from version to version. Users choose the
 text of some fields (a job's name, paths, comments): such text never counts as another field.

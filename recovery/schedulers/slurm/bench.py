@@ -42,7 +42,7 @@ class RequeueMemory:
     unknown_unix_s: float | None = None  # since when Slurm does not know the job
 
     def look(self, jobs: Sequence[JobInSlurm], now_unix_s: float, *, is_let_go: bool) -> None:
-        """Take in what Slurm tells now; ``is_let_go``: we have let it start."""
+        """Take in what Slurm reports now; ``is_let_go``: we have let it start."""
         job = jobs[0] if len(jobs) == 1 else None
         if jobs:
             self.unknown_unix_s = None

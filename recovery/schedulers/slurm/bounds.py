@@ -1,4 +1,4 @@
-"""Whether a bound forbids what is asked of the nodes' manager, or of Slurm alone. Pure."""
+"""Whether a bound forbids what is requested of the nodes' manager, or of Slurm alone. Pure."""
 
 import re
 from collections.abc import Collection

@@ -1,4 +1,4 @@
-"""Carries out what is asked of Slurm, or of another manager of nodes: each request once, whatever is killed meanwhile.
+"""Carries out what is requested of Slurm, or of another manager of nodes: each request once, whatever is killed meanwhile.
 
 A request is durable before `ask` returns, and each act before its command runs. One thread looks at the manager,
 decides by the pure state machines beside this file, acts, and looks again; only what it reads back ends a request.

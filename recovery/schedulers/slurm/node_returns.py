@@ -94,7 +94,7 @@ class NodeReturns:
         return bool(due) and min(due) <= self._bench.clock.unix_s()
 
     def look(self, seen: Mapping[str, ManagedNode]) -> None:
-        """Start the checks that are due; ``seen``: the nodes with a drain of ours, as their manager tells them now."""
+        """Start the checks that are due; ``seen``: the nodes with a drain of ours, as their manager reports them now."""
         standings: dict[str, ReturnStanding] = {}
         due: list[tuple[float, str]] = []
         asked = {node for work in self._bench.ledger.open for node in work.request.nodes}

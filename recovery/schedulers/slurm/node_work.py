@@ -121,7 +121,7 @@ class NodeWork:
         return not allows(OutsideAct.DRAIN, {witness})
 
     def look_at_drains(self) -> Mapping[str, ManagedNode]:
-        """See which of our drains somebody has ended, and return the nodes as their manager tells them."""
+        """See which of our drains somebody has ended, and return the nodes as their manager reports them."""
         ours = self._bench.ledger.ours
         if not ours:
             return {}

@@ -1,4 +1,4 @@
-"""What is asked of Slurm, or of another manager of nodes: one request is one intent, named by its key, however often it is asked."""
+"""What is requested of Slurm, or of another manager of nodes: one request is one intent, named by its key, however often it is asked."""
 
 import enum
 from dataclasses import dataclass

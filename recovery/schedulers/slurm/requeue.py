@@ -3,7 +3,7 @@
     seen -> held and PENDING -> old nodes proved empty -> pause -> nodes excluded -> let go -> really started
                                                                                   -> ended instead: once more
 
-Only what Slurm tells counts, never that a command was accepted: slurmctld may have died with it. Each command
+Only what Slurm reports counts, never that a command was accepted: slurmctld may have died with it. Each command
 is repeated only once it can have no late effect. A job that a person holds or has cancelled is left.
 """
 
@@ -25,7 +25,7 @@ _LOST_RUN_S: Final = 2  # a job whose credential is revoked ends in the second o
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
-    """What is known of the job beside what Slurm tells."""
+    """What is known of the job beside what Slurm reports."""
 
     now_unix_s: float
     settled_s: float  # after it a command that was begun has had its effect, or has none

@@ -49,7 +49,7 @@ class PowerState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NodeBmc:
-    """The BMC of one node: where it is, and how it is to be asked."""
+    """The BMC of one node: where it is, and how it is to be queried."""
 
     rule: BmcRule
     address: BmcAddress

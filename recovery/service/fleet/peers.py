@@ -124,7 +124,7 @@ class OtherControllers:
             }
 
     async def _look_for_nodes(self) -> None:
-        """Learn the nodes of the others, unless one of them has never told."""
+        """Learn the nodes of the others, unless one of them has never reported."""
         if not self._asks_for_nodes() or self._clock.now_s() - self._nodes_at_s < NODES_S:
             return
         answers = await self.gather("nodes", self._myself)

@@ -52,7 +52,7 @@ class KnownIncidents:
     ) -> list[wire.IncidentView]:
         """Return the newest incidents of these jobs, newest first.
 
-        ``opens_max``: of so many jobs at most that were never asked; the others come with the next calls.
+        ``opens_max``: of so many jobs at most that were never queried; the others come with the next calls.
         """
         found: list[wire.IncidentView] = []
         asked = list(places)

@@ -465,7 +465,7 @@ class Job:
         return ledger.epoch, ledger.controller_id, ledger.attempt
 
     def copy_request(self, node: str, launcher_id: str) -> CopyRequest | None:
-        """Return what this launcher is asked about copies of snapshots."""
+        """Return what this launcher is queried about copies of snapshots."""
         controller = self.controller
         asked = None if controller is None else controller.copy_requests.get(node)
         return None if asked is None or self.refuses(node, launcher_id) is not None else asked

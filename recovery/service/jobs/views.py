@@ -78,7 +78,7 @@ def view_planes(
 ) -> list[wire.PlaneView]:
     """Return the networks of these nodes that are degraded, as the nodes' agents tell, and the switch that explains it.
 
-    ``known``: further nodes whose agents would have told.
+    ``known``: further nodes whose agents would have reported.
     """
     found: dict[str, wire.PlaneView] = {}
     ports: dict[str, list[str]] = {}

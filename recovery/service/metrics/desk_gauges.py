@@ -1,4 +1,4 @@
-"""Metrics of what is asked of Slurm, or of Kubernetes, read from its ledger when Prometheus asks."""
+"""Metrics of what is requested of Slurm, or of Kubernetes, read from its ledger when Prometheus asks."""
 
 from collections import Counter
 from typing import Final

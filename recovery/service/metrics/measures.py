@@ -50,7 +50,7 @@ class Measures:
 
     _unheard_s = 0.0  # that is counted
     accounts: TimeAccounts | None = (
-        None  # of where the time of jobs goes; None: nobody asked for that
+        None  # of where the time of jobs goes; None: nobody requested that
     )
     readings: AgentReadings | None = None  # of the agents of blamed nodes
 

@@ -45,7 +45,7 @@ TURN_S: Final = 1.0
 KEEP_S: Final = 30.0
 # And what the newest copies are of: a recovery may take so long, and all it costs is a file in the turns.
 KEEP_COPIED_S: Final = 600.0
-# Without an answer of the controller for so long, nothing more is asked of the ranks.
+# Without an answer of the controller for so long, nothing more is requested of the ranks.
 REQUEST_S_MAX: Final = 60.0
 RETRY_S: Final = 10.0
 FETCH_RETRY_S: Final = 2.0  # a recovery waits for it

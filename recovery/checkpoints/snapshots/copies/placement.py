@@ -120,7 +120,7 @@ def _places(nodes: Sequence[PlacedNode]) -> list[_Place]:
 
 
 def holders(groups: Groups, copies: int = 1) -> dict[str, tuple[str, ...]]:
-    """Return for each node those that hold its copies: as many as asked for, or all others of its group."""
+    """Return for each node those that hold its copies: as many as requested, or all others of its group."""
     return {
         node: (*group[at + 1 :], *group[:at])[:copies]
         for group in groups

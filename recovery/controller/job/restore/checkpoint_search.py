@@ -1,7 +1,7 @@
 """Asks launchers what can be restored, joins their answers, and asks again where one is missing.
 
 Nodes that see one folder share the reading. A node that fails or does not answer never blocks a recovery: the
-others share its part, and in the end one node reads everything. Looks at what was heard and says what is
+others share its part, and in the end one node reads everything. Reads the reports and returns what is
 missing; decides nothing else and does nothing.
 """
 
@@ -49,7 +49,7 @@ class Answers:
 
     @property
     def missing(self) -> str:
-        """Return in words who has told nothing and why."""
+        """Return in words who has reported nothing and why."""
         reasons = [f"{node} can't look: {why}" for node, why in self.failed.items()]
         reasons += [f"{node} has not answered" for node in self.late]
         return reasons_in_words(reasons)
@@ -136,7 +136,7 @@ class CheckpointSearch:
 
     @property
     def _has_moved(self) -> bool:
-        """Whether other nodes were asked than those that the next attempt is to run on."""
+        """Whether other nodes were queried than those that the next attempt will run on."""
         wanted = readers_of(self.placement, self.ledger.members)
         return {one.node for one in wanted} != {one.node for one in self.ledger.readers}
 

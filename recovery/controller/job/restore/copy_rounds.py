@@ -6,7 +6,7 @@ the controller names a step, each rank leaves its first snapshot from there on u
 the round before, and each rank its own snapshot of that step, in whatever attempt it was: the copies of a lost node's ranks
 are of use only beside it. So from the first round on, one whole step outlives the loss of a node at any time.
 
-A round fails where a rank was past the step before it heard of it: the copies are of several steps, or their files were
+A round fails where a rank was past the step before it received it: the copies are of several steps, or their files were
 overwritten. The next one names a later step.
 
 During training that step lies ahead, far enough for every launcher to hear of it first. In a pause (an evaluation, a compilation, the last
@@ -170,7 +170,7 @@ class CopyRounds:
         if self.now is not None or now_s - self.complete_at_s < PAUSE_S or not self.step_times:
             return self
         if len(self.step_times) < 2 and now_s - self.step_times[0][1] < HEAR_S:
-            return self  # a second one tells how soon each is overwritten
+            return self  # a second one shows how soon each is overwritten
         step = self._step_of_all(reports) if self._pauses(now_s) else self._next_step(now_s)
         if self.complete is not None and step <= self.complete.step:
             return self
@@ -204,7 +204,7 @@ class CopyRounds:
         return max(shared, default=self.step_times[-1][0])
 
     def _next_step(self, now_s: float) -> int:
-        """Return a step that no rank is past when its launcher hears of it.
+        """Return a step that no rank is past when its launcher receives it.
 
         A rank overwrites a snapshot with the second one after it.
         """

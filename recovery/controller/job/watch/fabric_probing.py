@@ -31,7 +31,7 @@ NODES_MIN: Final = 2
 SECONDS_MAX: Final = 1.0  # of sending in each direction of a test, as `rankmend fabric test`
 SECONDS_MIN: Final = 0.1
 SENDING_SHARE: Final = 0.4  # of a probe's time; the rest is for the starts, and between rounds
-GRACE_S: Final = 5.0  # beyond a probe's time: its end is told by a report
+GRACE_S: Final = 5.0  # beyond a probe's time: a report carries its end
 _ENDS: Final = {ProbeState.YIELDED: ProbeEnd.YIELDED, ProbeState.FAILED: ProbeEnd.FAILED}
 _NETWORK: Final = SlowSection.COMMUNICATION.value
 
@@ -85,7 +85,7 @@ def decide_probe(
 
 
 def is_in_the_way(ledger: Ledger) -> bool:
-    """Return whether the job has more urgent things to do than to find out why it is slow, or is to be left alone."""
+    """Return whether the job has more urgent things to do than to find out why it is slow, or must be left alone."""
     is_training = ledger.wish is Wish.RANKS and ledger.is_attempt_open
     is_left_alone = ledger.closing is not None or ledger.paused_by is not None
     return not is_training or ledger.incident is not None or is_left_alone

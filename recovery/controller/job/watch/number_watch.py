@@ -1,6 +1,6 @@
 """Watches the losses and gradient norms that ranks tell: reports in, records for the journal out.
 
-`detectors.numbers` judges them. A step is judged once all ranks have told it, or after a while those that did: scripts may
+`detectors.numbers` judges them. A step is judged once all ranks have reported it, or after a while those that did: scripts may
 let one rank alone tell. Each attempt is learned anew, and what is known may be lost with the controller.
 """
 
@@ -18,10 +18,10 @@ from recovery.messages.exchange import BadNumber, NotFinite, RankReport, Report
 
 SETTLE_S: Final = 10.0  # launchers report twice a second; ranks are a step apart at most
 _STEPS_MAX: Final = (
-    4096  # of which not all ranks have told: 128 a second, in the settling time and on
+    4096  # of which not all ranks have reported: 128 a second, in the settling time and on
 )
 CURVE_POINTS_MAX: Final = 240  # of a job's loss: as many as its curve is wide
-_FOUND_MAX: Final = 32  # in an attempt: then nobody needs to be told again
+_FOUND_MAX: Final = 32  # in an attempt: then no further notice is needed
 
 _WORDS: Final = {
     NotFinite.NAN: "NaN",
@@ -39,7 +39,7 @@ class _Step:
 
 @dataclass(slots=True)
 class _Teller:
-    """One rank that tells numbers."""
+    """One rank that reports numbers."""
 
     node: str
     newest_step: int = -1
@@ -52,7 +52,7 @@ class _Watched:
 
     spikes: SpikeWatch
     apart: ApartWatch
-    ranks: set[int] = field(default_factory=set)  # that have told it
+    ranks: set[int] = field(default_factory=set)  # that have reported it
     newest: deque[tuple[int, Mapping[int, float]]] = field(
         default_factory=lambda: deque(maxlen=HELD)
     )
@@ -68,7 +68,7 @@ class LossCurve:
         self._left = 0  # until the next is kept
 
     def add(self, step: int, loss: float) -> None:
-        """Take in the loss of a step. What was told of later steps is forgotten: a restart has gone back behind them."""
+        """Add the loss of a step. Reports of later steps are forgotten: a restart has gone back behind them."""
         while self._points and self._points[-1][0] >= step:
             self._points.pop()
         self._newest = (step, loss)

@@ -1,7 +1,7 @@
 """Has idle nodes test the network of a job whose communication is slow: decisions of `recovery.controller.job.watch.fabric_probing`, and their effects.
 
-A probe is on record before anybody is asked, and asked for with each answer to a report as long as it goes on. What is kept here is lost with this
-process: another one ends what it finds under way, and its nodes, which aren't asked any more, stop by themselves. For the controller's thread.
+A probe is on record before any request is sent, and requested with each answer to a report as long as it goes on. What is kept here is lost with this
+process: another one ends what it finds under way, and its nodes, without further requests, stop by themselves. For the controller's thread.
 """
 
 import logging
@@ -34,7 +34,7 @@ REFUSED_S: Final = 10.0  # until it is tried again where the cluster refuses
 
 @dataclass(slots=True)
 class _UnderWay:
-    """A probe that this process has asked for."""
+    """A probe that this process has requested."""
 
     asked: FabricProbeAsked
     began_at_s: float
@@ -51,7 +51,7 @@ class ProbeWatch:
         self.requests: Mapping[str, ProbeRequest] = {}  # by node; replaced as a whole
 
     def receive(self, report: Report, ledger: Ledger) -> None:
-        """Take in what a node tells of its part."""
+        """Take in what a node reports of its part."""
         now, told = self._now, report.probe
         if now is None or told is None or told.probe_id != now.asked.probe_id:
             return
@@ -79,7 +79,7 @@ class ProbeWatch:
                 self._situation.follow(partial(self._situation.pool.note_probe_ended, record))
 
     def ask(self, ledger: Ledger) -> None:
-        """Have the nodes of the probe asked for their parts, and nobody else."""
+        """Have the parts of the probe requested from its nodes, and from no others."""
         now = self._now
         if now is None or ledger.probes.open != now.asked:
             self.requests = {}

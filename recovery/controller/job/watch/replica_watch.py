@@ -9,7 +9,7 @@ from recovery.journal.ledger import Ledger
 from recovery.journal.observation_records import ReplicasDiffer, ReplicasKnown
 from recovery.messages.exchange import HeldSnapshot, Report, SnapshotPoint
 
-_STEPS_MAX: Final = 8  # of which not all ranks have told; a rank has two snapshots
+_STEPS_MAX: Final = 8  # of which not all ranks have reported; a rank has two snapshots
 _GROUPINGS_MAX: Final = 8  # in an attempt; ranks that are now equal and now not are no replicas
 _WHOLE: Final = "whole"  # the snapshot: random states, positions and counters, too
 

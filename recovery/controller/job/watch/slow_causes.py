@@ -2,7 +2,7 @@
 
 The journal's record of a slow rank makes the orders of a few nodes ask for hardware readings
 (`nodes_to_read`); the launchers tell, each its own; `detectors.slow.causes` compares. The record that
-comes of it is made when all have told, or when those that have not are overdue. Nothing waits.
+comes of it is made when all have reported, or when those that have not are overdue. Nothing waits.
 """
 
 import logging
@@ -43,7 +43,7 @@ class SlowInquiry:
         self._asked_at_s = 0.0
         self._heard: dict[str, list[HardwareReading]] = {}
         self._notes: dict[str, str] = {}
-        self.nics: Mapping[int, str] = {}  # of ranks, as far as their nodes have told
+        self.nics: Mapping[int, str] = {}  # of ranks, as far as their nodes have reported
 
     def note_hardware(self, report: Report, now_s: float) -> None:
         """Keep what a node's hardware shows, dated by this clock."""
@@ -61,7 +61,7 @@ class SlowInquiry:
         now_s: float,
         parts: FleetParts = NO_PARTS,
     ) -> list[SlowExplained]:
-        """Return the records that are due: one for each slow rank of which nobody has asked why."""
+        """Return the records that are due: one for each slow rank whose cause was not requested yet."""
         waiting = unexplained(ledger)
         number = asked_number(ledger)
         if number != self._asked:
@@ -85,7 +85,7 @@ class SlowInquiry:
         ]
 
     def _nics(self, job_id: str | None) -> dict[int, str]:
-        """Return the NIC that each rank uses, as far as its node has told; of several none."""
+        """Return the NIC that each rank uses, as far as its node has reported; of several none."""
         found: dict[int, set[str]] = {}
         for readings in self._heard.values():
             for one in readings:
@@ -166,12 +166,12 @@ def unexplained(ledger: Ledger) -> list[SlowFound]:
 
 
 def asked_number(ledger: Ledger) -> int:
-    """Return the number of the newest record because of which hardware is asked for; 0: nobody asks."""
+    """Return the number of the newest record because of which hardware is requested; 0: none is requested."""
     return max((one.number for one in ledger.slow.values() if one.why is None), default=0)
 
 
 def nodes_to_read(ledger: Ledger, placement: Sequence[Placement]) -> set[str]:
-    """Return the nodes whose hardware is asked for: of the unexplained slow ranks, and some peers."""
+    """Return the nodes whose hardware is requested: of the unexplained slow ranks, and some peers."""
     waiting = {found.rank for found in unexplained(ledger)}
     own = {place.node for place in placement if waiting & set(place.ranks)}
     slow = set(ledger.slow)

@@ -2,7 +2,7 @@
 
 `detectors.slow.live` judges the steps of each look, `detectors.persistence` decides when looks
 become a finding and when it ends. A slow rank is named and training goes on: nothing here stops
-or restarts anything. For the controller's thread; what it knows may be lost and is heard again.
+or restarts anything. For the controller's thread; what it knows may be lost and is reported again.
 """
 
 from collections.abc import Iterable
@@ -57,7 +57,7 @@ class SlowRanks:
         self._are_places_new = False
         self._has_pairs = False  # a rank sends to another one: perhaps it is a stage of a pipeline
         self._shared: tuple[str, ...] = ()  # the indices in which peers agree; (): all are peers
-        self._rows: list[StepRow] = []  # told, not taken yet
+        self._rows: list[StepRow] = []  # reported, not taken yet
         self._due: list[Record] = []  # not on record yet
         self.findings: tuple[Finding, ...] = ()  # that are active now
 
@@ -88,7 +88,7 @@ class SlowRanks:
         return None if live is None else live.pace
 
     def note_report(self, report: Report) -> None:
-        """Take in the steps that a report tells of."""
+        """Take in the steps in a report."""
         if report.attempt != self._attempt:
             return
         telling = [rank for rank in report.ranks if 0 <= rank.rank < self._world_size]
@@ -112,7 +112,7 @@ class SlowRanks:
             self._take_rows(self._live)
 
     def _group(self, live: "SlowLive") -> None:
-        """Compare ranks with their true peers, as far as all ranks have told where they stand."""
+        """Compare ranks with their true peers, as far as all ranks have reported where they stand."""
         from detectors.slow.peers import (  # noqa: PLC0415
             are_alike,
             group_rows,
@@ -138,7 +138,7 @@ class SlowRanks:
             self._rows.clear()
 
     def due(self, now_s: float) -> list[Record]:
-        """Return what is to be remembered of slow ranks, again and again until `forget`.
+        """Return the records due of slow ranks, again and again until `forget`.
 
         Nothing more is looked for until then: the journal may fail for long.
         """

@@ -38,7 +38,7 @@ def explain_together(
 def place_ranks(
     placement: Sequence[Placement], nics: Mapping[int, str], parts: FleetParts
 ) -> dict[int, PlacedWorker]:
-    """Return each rank with its node and NIC. ``nics``: as the agents told; of other nodes the layout tells, if each of a node's GPUs has a rank."""
+    """Return each rank with its node and NIC. ``nics``: as the agents reported; of other nodes by the layout, if each of a node's GPUs has a rank."""
     found = {}
     for place in placement:
         layout = parts.layout_of(place.node)

@@ -43,7 +43,7 @@ class OwnSlurm:
     """The Slurm job that this launcher runs in."""
 
     environment: Mapping[str, str]
-    requeue_after_s: float | None  # None: people are told, and nothing is done
+    requeue_after_s: float | None  # None: people are notified, and nothing is done
 
     @property
     def after_s(self) -> float:

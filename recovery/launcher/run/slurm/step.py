@@ -1,4 +1,4 @@
-"""What Slurm tells a process of the job step that `srun` started it in. Pure.
+"""What Slurm's variables tell a process about its job step, which `srun` started. Pure.
 
 Source: srun(1), "OUTPUT ENVIRONMENT VARIABLES". In a batch script there is no step; neither is there where the
 variables are those of another step, as sbatch hands on the environment in which it was typed.
