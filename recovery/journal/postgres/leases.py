@@ -226,7 +226,7 @@ class Leases:
             if self.database.away_s is not None:
                 self.database.probe()
             if not self.renew():
-                log.error("the leases had expired: every job is taken up anew")
+                log.error("the leases had expired: every job is adopted anew")
             wait_s = min(wait_s, self.on_renewed())
         except RankmendError as error:
             log.warning("leases not renewed", extra={"error": str(error)})

@@ -250,7 +250,9 @@ def failure_of(end: ProgramEnd, limit_s: float) -> str:
     """Return what went wrong, in the program's own last words."""
     told = _last_words(end.errors) if end.errors.strip() else _last_words(end.output)
     if end.code is None:
-        return f"{PROGRAM} did not end within {limit_s:.0f} s and was killed; it said last: {told}"
+        return (
+            f"{PROGRAM} did not end within {limit_s:.0f} s and was killed; its last output: {told}"
+        )
     limit, _hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     lock = "" if limit == resource.RLIM_INFINITY else f" (ulimit -l here: {limit >> 10} KiB)"
     return f"{PROGRAM} ended with {end.code}: {told}{lock}"

@@ -78,11 +78,13 @@ def count_devices(
     try:
         told = ask_interpreter(python, _COUNT_SCRIPT, [kind], environment, timeout_s)
     except LaunchError as error:
-        raise LaunchError(f"can't ask {python} for its devices: {error}") from error
+        raise LaunchError(f"can't query the devices of {python}: {error}") from error
     words = told.words
     if told.exit_code != 0 or len(words) != 2 or words[0] != "devices" or not words[1].isdigit():
         said = told.error[-_ERROR_CHARACTERS:]
-        raise LaunchError(f"can't ask {python} for its devices: exit code {told.exit_code}: {said}")
+        raise LaunchError(
+            f"can't query the devices of {python}: exit code {told.exit_code}: {said}"
+        )
     return int(words[1])
 
 
@@ -95,7 +97,7 @@ def read_bindings(
     numactl. We call them once, in a separate process, because importing torch takes seconds that no
     restart should cost; the guardian then binds each rank as it forks it.
     """
-    what = f"--numa-binding {mode}: can't ask the PyTorch of {python}"
+    what = f"--numa-binding {mode}: can't query the PyTorch of {python}"
     try:
         told = ask_interpreter(
             python, _BINDING_SCRIPT, [mode, str(count)], environment, IMPORT_S_MAX

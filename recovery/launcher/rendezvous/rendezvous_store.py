@@ -116,7 +116,7 @@ def probe_torch(
     try:
         told = ask_interpreter(python, _PROBE, (), host_environment(environment), timeout_s)
     except LaunchError as error:
-        raise LaunchError(f"can't ask {python} for its torch: {error}") from error
+        raise LaunchError(f"can't query the torch of {python}: {error}") from error
     words = told.words
     if told.exit_code == 0 and words == ["absent"]:
         return None
@@ -128,7 +128,7 @@ def probe_torch(
             raise LaunchError(f"{python} has torch of version {words[1]!r}") from error
         return build
     said = (told.error or told.line)[-STDERR_TAIL_BYTES:]
-    raise LaunchError(f"can't ask {python} for its torch: exit code {told.exit_code}: {said}")
+    raise LaunchError(f"can't query the torch of {python}: exit code {told.exit_code}: {said}")
 
 
 def host_environment(environment: Mapping[str, str]) -> dict[str, str]:

@@ -202,7 +202,7 @@ def _refuse_growth(options: RunOptions) -> None:
         )
     if options.checkpoint_dir is None:
         raise ConfigError(
-            "--grow-every restarts the job right after a save: say with --checkpoint-dir where it saves"
+            "--grow-every restarts the job right after a save: name with --checkpoint-dir the folder where it saves"
         )
 
 
@@ -215,8 +215,8 @@ def make_layout(options: RunOptions) -> ParallelLayout | None:
             raise ConfigError(f"--parallel {options.parallel!r:.80}: {error}") from error
     if options.sharded_parts is not None:
         raise ConfigError(
-            f"--sharded-parts {options.sharded_parts} says what replicas divide among them: "
-            "say with --parallel which ranks are replicas"
+            f"--sharded-parts {options.sharded_parts} names what replicas divide among them: "
+            "declare with --parallel which ranks are replicas"
         )
     return None
 
@@ -336,7 +336,7 @@ def parse_meeting(options: RunOptions) -> Meeting:
             is_host = options.node_rank == 0
     else:
         raise ConfigError(
-            f"--nnodes {options.nnodes}: say where the nodes meet, with --rdzv-endpoint HOST:PORT "
+            f"--nnodes {options.nnodes}: name the place where the nodes meet, with --rdzv-endpoint HOST:PORT "
             f"(the launcher on HOST then hosts the controller) or with --controller URL"
         )
     return Meeting(host, port, is_host)

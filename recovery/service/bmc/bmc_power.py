@@ -124,7 +124,7 @@ class BmcPower:
         try:
             reason = "" if is_lost() else "it reports again"
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody knows
-            reason = f"nobody can say whether it reports: {error!r}"
+            reason = f"whether it reports is not known: {error!r}"
         timeout_s = act_timeout_s(bmc.rule.timeout_s, self._left_s())
         if not reason and timeout_s is None:
             reason = "the lease of this controller is nearly over"

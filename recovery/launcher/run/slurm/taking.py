@@ -38,7 +38,7 @@ def parse_address(node: str, told: str) -> str:
     if found is None:
         raise ConfigError(
             f"node {node} of the Slurm job has no address: its name can't be resolved, and Slurm names "
-            f"none; say where the nodes meet with --rdzv-endpoint HOST:PORT"
+            f"none; name the place where the nodes meet with --rdzv-endpoint HOST:PORT"
         )
     return found[1]
 
