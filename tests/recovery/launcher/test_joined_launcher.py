@@ -53,6 +53,12 @@ os.rename(sys.argv[1] + f"/told-{told['RANK']}.tmp", sys.argv[1] + f"/told-{told
 time.sleep(600)
 """
 
+SAVES_LONG = """
+import os, pathlib, signal, sys
+saves = pathlib.Path(sys.argv[1], f"saves-{os.environ['RANK']}")
+signal.signal(signal.SIGTERM, lambda *_: saves.touch())
+"""
+
 
 class Watch:
     """Finds what the test says."""
@@ -83,6 +89,16 @@ class Watch:
         return self.verdicts
 
 
+class LeasedGuardian(Guardian):
+    """A guardian that keeps the ends of leases that it was sent."""
+
+    until_s: float | None = None
+
+    def lease(self, attempt: int, until_s: float | None) -> None:
+        super().lease(attempt, until_s)
+        self.until_s = until_s
+
+
 class Member:
     """One launcher of a job, and a controller's view of it."""
 
@@ -91,6 +107,7 @@ class Member:
     ) -> None:
         self.job_id, self.name, self.folder = job_id, name, folder
         self.reports: list[Report] = []
+        self.guardians: list[LeasedGuardian] = []
         clock = SystemClock()
         (folder / "script.py").write_text(SCRIPT)
         self.fence = FenceFile(folder / "fence" / "attempt")
@@ -120,7 +137,7 @@ class Member:
         self.store = RendezvousStore(ports, clock, address="127.0.0.1", bind_address="127.0.0.1")
         self.launcher = Launcher(
             plan,
-            lambda: Guardian.start(str(job_id), node=name),
+            self._start_guardian,
             self.store,
             self.output,
             RuntimeFolder(Path("/dev/shm"), job_id, name),
@@ -158,6 +175,19 @@ class Member:
             epoch=1,
             controller_id="first",
             rendezvous=first.rendezvous,
+        )
+
+    def _start_guardian(self) -> Guardian:
+        guardian = LeasedGuardian.start(str(self.job_id), node=self.name)
+        assert isinstance(guardian, LeasedGuardian)
+        self.guardians.append(guardian)
+        return guardian
+
+    def wait_for_lease(self, until_s: float) -> None:
+        """Wait until its guardian ends the lease then; CLOCK_BOOTTIME."""
+        (guardian,) = self.guardians
+        eventually(
+            lambda: guardian.until_s == until_s, lambda: f"{guardian.until_s} to be {until_s}"
         )
 
     def send(self, **changes: object) -> None:
@@ -369,25 +399,26 @@ def test_ranks_may_save_for_longer_than_the_lease_in_a_planned_stop_while_the_co
     make: Callable[[str], Member],
 ) -> None:
     a = make("a")
-    ignoring = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SCRIPT
-    (a.folder / "script.py").write_text(ignoring)
+    (a.folder / "script.py").write_text(SAVES_LONG + SCRIPT)
     silent = Peer("b", "nobody", Endpoint("127.0.0.1", 1))
-    a.peers.note_controller(boot_time_s())
-    a.send(
-        lease_s=3.0, kill_bound_s=1.0, peers=(Peer("a", a.launcher_id, a.peers.endpoint), silent)
-    )
+    began_at_s = boot_time_s()
+    a.peers.note_controller(began_at_s)
+    peers = (Peer("a", a.launcher_id, a.peers.endpoint), silent)
+    a.send(lease_s=600.0, kill_bound_s=1.0, peers=peers)
+    for rank in (0, 1):
+        a.told(rank)  # SIGTERM ends none from here on
 
-    def is_past(at_s: float) -> bool:
-        a.peers.note_controller(boot_time_s())
-        return boot_time_s() > at_s
+    a.send(revision=2, ranks=(), stop=Stop.GRACE, grace_s=6000.0)
+    for rank in (0, 1):
+        eventually((a.folder / f"saves-{rank}").exists, f"rank {rank} saves")
+    for lease in (1, 2, 3):  # the controller answers, a lease later each time
+        asked_at_s = began_at_s + lease * 600.0
+        a.peers.note_controller(asked_at_s)
+        a.wait_for_lease(asked_at_s + 600.0)
 
-    eventually(lambda: is_past(0.0) and (a.folder / "told-1").exists(), "the ranks run")
-    a.send(revision=2, ranks=(), stop=Stop.GRACE, grace_s=600.0)
-    at_s = boot_time_s()
-    eventually(lambda: is_past(at_s + 6.0), "two leases have passed")
-
-    assert a.wait(is_running).empty_through == 0
-    assert all(rank.exit is None for rank in a.reports[-1].ranks)
+    last = a.wait(is_running)
+    assert last.empty_through == 0
+    assert all(rank.exit is None for rank in last.ranks)
 
 
 def test_the_guardian_ends_the_lease_of_a_launcher_that_stands_still(
