@@ -62,10 +62,14 @@ def run_test(
     *rails: str,
     transport: str = "rdma",
     without: str = "",
+    bad: tuple[Host, str] | None = None,
     faults: dict[str, Fault] | None = None,
     seconds: float = 1.0,
 ) -> FabricReport:
-    """Run a test; ``without``: a host that lacks the program. ``faults``: hosts whose program fails."""
+    """Run a test on links that carry little, so that the hosts share few cores.
+
+    ``without``: a host that lacks the program. ``bad``: a host, and the plane of its slow cable. ``faults``: hosts whose program fails.
+    """
     hosts = list(fleet)
     environments = [
         {
@@ -75,10 +79,11 @@ def run_test(
         }
         for host in hosts
     ]  # fmt: skip
-    return nodes.run_on(
-        [host.pid for host in hosts], hosts[0].address, kind, rails=rails or ("eth0",), transport=transport,
-        seconds=seconds, sysfs=str(fleet.shared / "sys"), environments=environments,
-    )  # fmt: skip
+    with slow(fleet, bad[0], plane=bad[1]) if bad else slow(fleet):
+        return nodes.run_on(
+            [host.pid for host in hosts], hosts[0].address, kind, rails=rails or ("eth0",), transport=transport,
+            seconds=seconds, sysfs=str(fleet.shared / "sys"), environments=environments,
+        )  # fmt: skip
 
 
 def parts(report: FabricReport) -> list[tuple[str, str]]:
@@ -87,8 +92,8 @@ def parts(report: FabricReport) -> list[tuple[str, str]]:
 
 
 def test_slow_nic_is_named_by_both_rails_over_rdma(fleet: Fleet, nodes: NodeStarter) -> None:
-    with slow(fleet, fleet["h4"], plane="rail1"):
-        report = run_test(nodes, fleet, "find", "eth0", "mlx5_1", transport="auto")
+    bad = (fleet["h4"], "rail1")
+    report = run_test(nodes, fleet, "find", "eth0", "mlx5_1", transport="auto", bad=bad)
 
     assert parts(report) == [("nic", "h4 mlx5_1")]
     assert report.transport is Transport.RDMA
@@ -143,8 +148,7 @@ def test_node_without_the_program_has_all_use_tcp_and_is_named(
 def test_node_whose_program_fails_is_not_measured_and_never_slow(
     fleet: Fleet, nodes: NodeStarter
 ) -> None:
-    with slow(fleet):
-        report = run_test(nodes, fleet, faults={"h5": Fault.MEMLOCK})
+    report = run_test(nodes, fleet, faults={"h5": Fault.MEMLOCK})
 
     assert parts(report) == []
     assert report.unmeasured == ("h5",)
@@ -207,14 +211,15 @@ class Cli:
             host.run(["umount", "/sys/class"])
 
 
-@pytest.fixture(params=[Fault.NONE, Fault.HANG])
+@pytest.fixture
 def cli(request: pytest.FixtureRequest, fleet: Fleet) -> Iterator[Cli]:
-    started = Cli(fleet, request.param)
-    try:
-        eventually(lambda: len(started.programs()) >= 2, "the programs of a pair")
-        yield started
-    finally:
-        started.close()
+    with slow(fleet):
+        started = Cli(fleet, request.param)
+        try:
+            eventually(lambda: len(started.programs()) >= 2, "the programs of a pair", pause_s=0.1)
+            yield started
+        finally:
+            started.close()
 
 
 def _command(process: psutil.Process) -> str:
@@ -224,7 +229,16 @@ def _command(process: psutil.Process) -> str:
         return ""
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    ("cli", "number"),
+    [
+        (Fault.HANG, signal.SIGINT),
+        (Fault.NONE, signal.SIGTERM),
+        (Fault.HANG, signal.SIGTERM),
+        (Fault.NONE, signal.SIGHUP),
+    ],
+    indirect=["cli"],
+)
 def test_signal_to_the_first_node_ends_the_programs_of_all(
     cli: Cli, number: signal.Signals
 ) -> None:
@@ -233,22 +247,28 @@ def test_signal_to_the_first_node_ends_the_programs_of_all(
 
     assert [node.returncode for node in cli.nodes] == [128 + number, 2, 2]
     assert told[0] == ("", f"rankmend: stopped by {number.name}\n")
-    eventually(lambda: cli.programs() == [], "the end of the killed programs and their children")
+    eventually(
+        lambda: cli.programs() == [],
+        "the end of the killed programs and their children",
+        pause_s=0.1,
+    )
 
 
-@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize(("cli", "victim"), [(Fault.HANG, 0), (Fault.NONE, 1)], indirect=["cli"])
 def test_program_ends_with_a_node_that_is_killed_and_the_others_soon_after(
     cli: Cli, victim: int
 ) -> None:
     cli.nodes[victim].kill()
 
     eventually(
-        lambda: cli.programs(cli.hosts[victim]) == [], "the end of the killed node's programs"
+        lambda: cli.programs(cli.hosts[victim]) == [],
+        "the end of the killed node's programs",
+        pause_s=0.1,
     )
     if victim == 0:
         for node in cli.nodes[1:]:
             node.communicate(timeout=DEADLINE_S)
-        eventually(lambda: cli.programs() == [], "the end of all programs")
+        eventually(lambda: cli.programs() == [], "the end of all programs", pause_s=0.1)
 
 
 def test_result_says_its_transport_in_table_json_history_and_metrics(
