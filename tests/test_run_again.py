@@ -105,10 +105,12 @@ class Project:
         (self.folder / f"{name}.py").write_text(text.replace("{marks}", marks))
 
     def run(self, *options: str) -> tuple[int, str]:
+        workers = ("-p", "xdist") if "-n" in options else ()
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "--run-again", *options],
+            [sys.executable, "-m", "pytest", "-q", *workers, "--run-again", *options],
             cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            # Other plugins than these take most of the time of such a small project.
+            env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
             capture_output=True,
             text=True,
             check=False,

@@ -24,8 +24,8 @@ match = "asked-*"
 approval = "all"
 """
 HOSTILE = "<script>document.title='owned'</script>\"'><img src=x onerror=alert(1)> &amp; {{7*7}} %s"
-STEP_S = 0.1
-BEAT_S = 0.5
+STEP_S = 0.2
+BEAT_S = 1.0  # a beat costs the tests a quarter of a core's second
 
 
 def make_files(folder: Path) -> Path:

@@ -31,6 +31,7 @@ def browser() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def stage(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     with staged(tmp_path_factory.mktemp("console") / "files") as stage:
+        stage.beat_s = 4.0  # the pages need ranks, and no news of them
         yield stage
 
 

@@ -57,7 +57,10 @@ TAKEOVER: tuple[Timed, ...] = (
 
 def whole(path: Path, now: Moment | None, since_unix_s: float | None) -> JobTime | None:
     """Return the account by all that is in the journal."""
-    time = read_time(open_readonly(path).entries, now)
+    return cut(read_time(open_readonly(path).entries, now), since_unix_s)
+
+
+def cut(time: JobTime | None, since_unix_s: float | None) -> JobTime | None:
     return time if time is None or since_unix_s is None else clip(time, since_unix_s)
 
 
@@ -86,9 +89,10 @@ def check(entries: Sequence[Entry], random: Random, torn: int = 0) -> None:
             random.choice(entries).unix_s + random.choice((-0.5, 0.0, 0.5)) + beside_s
             for _ in range(4)
         ]
+        entire = whole(path, now, None)
         for since_unix_s in (None, *moments, end.unix_s + 100.0):
             read = read_job_time(JournalFile(path.parent), now, since_unix_s)
-            assert rounded(read) == rounded(whole(path, now, since_unix_s))
+            assert rounded(read) == rounded(cut(entire, since_unix_s))
 
 
 @pytest.mark.safety
@@ -182,13 +186,13 @@ def test_each_moment_of_a_job_in_which(name: str, tmp_path: Path) -> None:
     entries = entries_of(*CASES[name])
     path, end = write(tmp_path, entries, torn=0), entries[-1]
     now = Moment(end.unix_s + 5.0, end.monotonic_s + 5.0, end.boot_id)
-    assert read_job_time(JournalFile(path.parent), now) == whole(path, now, None)
+    entire = whole(path, now, None)
+    assert read_job_time(JournalFile(path.parent), now) == entire
 
     for place in {*range(0, len(entries), 7), *range(max(0, len(entries) - 8), len(entries))}:
         since_unix_s = entries[place].unix_s + 0.5
-        assert read_job_time(JournalFile(path.parent), now, since_unix_s) == whole(
-            path, now, since_unix_s
-        )
+        found = read_job_time(JournalFile(path.parent), now, since_unix_s)
+        assert found == cut(entire, since_unix_s)
 
 
 def test_the_time_of_a_boot_counts_from_the_last_record_before_it(tmp_path: Path) -> None:
