@@ -43,7 +43,17 @@ class Stock(Enum):
         "recovery.launcher.run.one_node",
         "recovery.launcher.run.many_nodes",
     )
-    CONTROLLER = (_MODULE, "rankmend.cli.controller", "recovery.service.daemon")
+    # A launcher that meets others may host the job's controller.
+    CONTROLLER = (
+        _MODULE,
+        "rankmend.cli.controller",
+        "recovery.service.daemon",
+        "rankmend.cli.run",
+        "rankmend.cli.screens.status",
+        "recovery.launcher.run.many_nodes",
+        "recovery.launcher.run.meeting",
+        "recovery.launcher.run.meeting_host",
+    )
     TORCH = ("numpy", "torch", "torch.distributed", "torch.nn.parallel", "torch._dynamo")
 
 
@@ -103,7 +113,8 @@ def start(
     stdin: int = subprocess.DEVNULL,
 ) -> ForkedProcess:
     """Start `rankmend` with these arguments in a session of its own. ``stderr``: where it isn't ``stdout``."""
-    stock = Stock.CONTROLLER if arguments[0] == "controller" else Stock.LAUNCHER
+    meets = any(word.startswith("--nnodes") for word in arguments)
+    stock = Stock.CONTROLLER if arguments[0] == "controller" or meets else Stock.LAUNCHER
     body = {"arguments": list(arguments), "cwd": str(cwd), "environment": dict(environment)}
     argv = [sys.executable, "-m", _MODULE, *arguments]
     return ForkedProcess(argv, *_ask(stock, body, stdin, stdout, stderr))
