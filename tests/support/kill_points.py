@@ -8,7 +8,7 @@ trains to the end undisturbed, in a folder of its own, and is killed once the fo
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Final
@@ -55,6 +55,7 @@ class Kill:
     kept_ratio: float = 0.5
     behind: str = ""  # a path, as a shell pattern, that another process writes: this one dies once it is there
     apart: str = ""  # a folder of its own for this attempt, whose saves the job doesn't see
+    snapshot_every: int = 0  # steps between this attempt's snapshots; it begins from the newest one
     note: str = ""  # for the table, where the point is another one in this format
     step: int | None = None  # that the next attempt begins from, if not the point's
 
@@ -75,9 +76,22 @@ class Framework:
     arguments: tuple[str, ...] = ()
     is_deterministic: bool = True
     is_parallel: bool = False  # its library is from `make .venv/.parallel`
+    keeps_snapshots: bool = False  # in the attempts before the last save, two of which are killed
 
     def kill(self, point: Point) -> Kill:
         return self.kills.get(point, _EVERYWHERE.get(point, Kill("never")))
+
+    def plan(self) -> list[tuple[Point | None, Kill]]:
+        """Return the kills in order, each with its point, if it is at one."""
+        *points, end = ((point, self.kill(point)) for point in Point)
+        if not self.keeps_snapshots:
+            return [(None, UNDISTURBED), *points, end]
+        last = (
+            end[0],
+            replace(end[1], snapshot_every=STEPS + 1),
+        )  # begins from one, and keeps none
+        snapshots = [(None, kill) for kill in KILLED_WITH_SNAPSHOTS]
+        return [(None, UNDISTURBED), *points, *snapshots, last]
 
     def step_after(self, point: Point) -> int | None:
         """Return the step of the checkpoint that the attempt after this kill begins from."""
@@ -86,6 +100,11 @@ class Framework:
 
 
 UNDISTURBED: Final = Kill("^end$", behind="state/imports/*.json", apart="undisturbed")
+# Between the saves of steps 60 and 70. Counted in one attempt; Accelerate's optimizer tells each step twice.
+KILLED_WITH_SNAPSHOTS: Final = (
+    Kill("^step$", 5, rank=1, snapshot_every=2),
+    Kill("^step$", 5, rank=0, snapshot_every=2),
+)
 _RENAMED: Final = "before it gets its name"
 _LAST_IS_OLD: Final = "`last.ckpt` still is the save before; the new one, which is whole, is used"
 _EVERYWHERE: Final = {
@@ -161,6 +180,7 @@ FRAMEWORKS: Final = {
             Point.HALF_ROTATED: Kill("^os.remove .*step_40", note="of two, one is removed"),
         },
         "torch",
+        keeps_snapshots=True,
     ),
     "fsdp2": Framework(
         "FSDP2, DCP",
@@ -178,6 +198,7 @@ FRAMEWORKS: Final = {
             Point.HALF_ROTATED: Kill("^os.remove __"),
         },
         "torch",
+        keeps_snapshots=True,
     ),
     "hf_trainer": Framework(
         "Trainer",
@@ -202,6 +223,7 @@ FRAMEWORKS: Final = {
         },
         "transformers",
         "torch,safetensors.torch",
+        keeps_snapshots=True,
     ),
     "accelerate": Framework(
         "Accelerate",
@@ -321,9 +343,11 @@ def run(
     places = {
         "RANKMEND_STATE_DIR": str(folder / "state"),
         "OMP_NUM_THREADS": "1",
-        "TORCHINDUCTOR_CACHE_DIR": str(
-            folder / "inductor"
-        ),  # else transformers sets it, and isn't shared
+        # Else transformers and DeepSpeed set these, and the fork server shares less or nothing: DeepSpeed sets its own before it
+        # imports PyTorch, which only the rank that is killed has imported already (`checkpoint_kills.py`).
+        "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+        "TORCHDYNAMO_DISABLE": "1",  # DeepSpeed imports the compiler to decorate an optimizer: 6 CPU-s in each process
     }
     environment = {**os.environ, **found_by, **places}
     with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as error:

@@ -161,6 +161,8 @@ def main():
     sys.argv = sys.argv[3:]
     if kill and kill["apart"]:  # from a snapshot the next attempt would go on
         sys.argv = [word for word in sys.argv if not word.startswith("--snapshot-every")]
+    if kill and kill["snapshot_every"]:
+        sys.argv.append(f"--snapshot-every={kill['snapshot_every']}")
     sys.path.insert(0, str(Path(sys.argv[0]).resolve().parent))
     # As those of a plain script, its globals live on until the interpreter ends: gloo's thread, joined as DDP is
     # freed, may wait for the interpreter's lock, and whoever frees it here would hold that.
