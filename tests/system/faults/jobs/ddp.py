@@ -91,7 +91,8 @@ def main() -> None:
         )
         for context in contexts
     ]
-    for step, inputs, *_same in zip(steps, *loaders, strict=True):
+    for step, inputs, *same in zip(steps, *loaders, strict=True):
+        assert all(torch.equal(inputs, other) for other in same)
         time.sleep(arguments.step_s)
         while step == steps[-1] and arguments.let_go is not None and not arguments.let_go.exists():
             time.sleep(0.01)
