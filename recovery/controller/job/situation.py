@@ -250,7 +250,7 @@ class JobMemory:
 
 
 def _budgets(ledger: Ledger) -> tuple[object, ...]:
-    return (ledger.attempt, ledger.spent, ledger.highest_step)
+    return (ledger.attempt, ledger.is_attempt_open, ledger.spent, ledger.highest_step)
 
 
 class Situation:

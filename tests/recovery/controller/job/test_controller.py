@@ -17,7 +17,7 @@ from recovery.journal.attempt_records import (
     Cause,
     Milestone,
 )
-from recovery.journal.folder.saved_budgets import encode_budgets
+from recovery.journal.folder.saved_budgets import decode_budgets, encode_budgets
 from recovery.journal.incident_machine import Outcome, Phase
 from recovery.journal.incident_records import (
     CaughtUp,
@@ -569,7 +569,7 @@ def test_storage_that_fails_in_an_incident_costs_a_try(training: Bench) -> None:
     training.storage.is_failing = False
     training.tell(after_s=2.0)
     assert training.orders[-1].ranks == (0, 1)
-    assert any("copy of the budgets" in one for one in training.control.warnings) is False
+    assert decode_budgets(training.storage.copy).attempt == 2, "the copy is written again"
 
 
 def test_milestones_are_few(training: Bench) -> None:
@@ -702,6 +702,19 @@ def test_lost_records_are_said_loudly_and_the_stricter_budgets_hold(training: Be
     assert "records were lost: the journal ends at 3" in after.control.warnings[0]
     assert len(after.records(RecordsLost)) == 1
     assert after.control.ledger.restarts == 7
+
+
+def test_an_attempt_that_is_over_is_waited_for_on_no_node_though_the_journal_is_lost(
+    training: Bench,
+) -> None:
+    """A job that ended on some nodes starts on others, which have no journal of it: as after a requeue."""
+    assert decode_budgets(training.storage.copy).nodes == ("n1",)
+
+    training.end(0, exit_code=0)
+    training.end(1, exit_code=0)
+    training.empty()
+
+    assert decode_budgets(training.storage.copy).nodes == ()
 
 
 @pytest.mark.parametrize("body", [b"garbage", b""])
