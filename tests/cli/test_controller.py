@@ -193,7 +193,7 @@ def test_status_shows_jobs_nodes_spares_and_what_is_left_of_the_budgets(
     assert nodes == {"n1": ([0, 1], False), "n2": ([2, 3], False), "n3": ([], True)}
     assert told["controller"] == service.url
     assert shown.returncode == 0, shown.stderr
-    assert "4 ranks on 2 nodes, 1 spare, 0 restarts (100 left)" in shown.stdout
+    assert "4 ranks on 2 nodes, 1 spare, 0 restarts, 0 incidents" in shown.stdout
     assert re.search(r"n2 +shown +2-3 +[\d.]+ s ago +training", shown.stdout)
     assert re.search(r"n3 +shown +- +[\d.]+ s ago +spare", shown.stdout)
 

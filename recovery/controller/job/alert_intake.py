@@ -101,6 +101,10 @@ class AlertIntake:
         else:
             self._waiting[evidence.identity] = evidence
 
+    @property
+    def is_empty(self) -> bool:
+        return not self._waiting and not self._ended
+
     def due(self, ledger: Ledger) -> EvidenceTaken | None:
         """Return the record of the alerts since the last record."""
         if self._ended:

@@ -290,6 +290,16 @@ class Controller:
         """Take in an alert about a device or a host. The next `tick` acts on it."""
         self._intake.receive(evidence, self.ledger)
 
+    @property
+    def has_recorded_evidence(self) -> bool:
+        """Return whether the alerts that it has received are durable, as far as they concern it."""
+        return self._intake.is_empty and self._situation.is_settled
+
+    @property
+    def is_behind_disk(self) -> bool:
+        """Return whether a decision waits for the disk."""
+        return not self._situation.is_settled or self.journal_error is not None
+
     def take_command(self, command: PersonCommand) -> PersonActed:
         """Obey a person's command, or return why not; raise if it can't be journaled.
 

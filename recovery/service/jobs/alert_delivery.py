@@ -1,9 +1,11 @@
 """Brings alerts to the jobs that run where the alerts point. For the deciding thread."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from typing import Final
 
+from rankmend.errors import JournalError
 from recovery.controller.cluster.active_alerts import JobNode
 from recovery.controller.cluster.alert_shares import READ_BACK, Sender
 from recovery.controller.cluster.cluster import ClusterController
@@ -13,6 +15,7 @@ from recovery.controller.cluster.node_names import NodeNames, NoMatch
 from recovery.journal.ledger import Wish
 from recovery.service.jobs.job_registry import JobRegistry
 from recovery.service.jobs.job_store import ALONE
+from recovery.service.jobs.served_job import Job
 
 log = logging.getLogger(__name__)
 
@@ -20,6 +23,12 @@ _RETELL_S: Final = 5.0  # active alerts to jobs that have come to a node since
 ELSEWHERE_S_MAX: Final = 120.0  # old is what other controllers said of their nodes
 _NAMES_S: Final = 2.0  # for which names of nodes are good
 _LOGGED_MAX: Final = 10_000  # names
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    refused: int  # alerts that found no room
+    job_ids: frozenset[str]  # jobs that received one
 
 
 class AlertDelivery:
@@ -38,8 +47,8 @@ class AlertDelivery:
         alerts: Iterable[IncomingAlert],
         sender: Sender = READ_BACK,
         rules: AlertRules | None = None,
-    ) -> int:
-        """Accept alerts and pass each job its evidence; return how many alerts did not fit."""
+    ) -> Delivered:
+        """Accept alerts and pass each job its evidence."""
         self._note_running()
         taken, heard = self._desk.take_alerts(alerts, self._jobs_on(), sender, rules, self._names)
         for job_id, evidence in heard:
@@ -49,7 +58,18 @@ class AlertDelivery:
         if taken.passed_over:
             fields = {"count": len(taken.passed_over), "first": taken.passed_over[0]}
             log.info("alerts that match no job", extra=fields)
-        return taken.refused
+        return Delivered(taken.refused, frozenset(job_id for job_id, _evidence in heard))
+
+    def find_unrecorded(self, job_ids: Collection[str]) -> list[Job]:
+        """Return those of the jobs in whose journals an alert that they have received is not durable yet."""
+        jobs = [job for job_id in job_ids if (job := self._jobs.running.get(job_id)) is not None]
+        return [one for one in jobs if one.controller and not one.controller.has_recorded_evidence]
+
+    def refuse_unwritten(self, job_ids: Collection[str]) -> None:
+        """Raise JournalError if the disk of such a job keeps its alerts from being durable."""
+        for job in self.find_unrecorded(job_ids):
+            if job.controller and job.controller.is_behind_disk:
+                raise JournalError(f"the alert is not yet in the journal of job {job.job_id}")
 
     def retell(self, now_s: float) -> None:
         """Tell jobs of the active alerts on nodes that they have come to, where that is due."""

@@ -108,6 +108,22 @@ def test_a_rank_that_dies_on_such_a_node_moves_off_it_and_why_says_by_which_name
     assert any(said in line for record in taken for line in details(record))
 
 
+@pytest.mark.safety
+def test_an_alert_that_was_accepted_is_in_the_journal(up: Running) -> None:
+    """Alertmanager sends it again after hours only, so a controller that dies now must not lose it."""
+    one, _two = job_on(up.client(), "gpu-1", "gpu-2")
+
+    for number in range(1, 21):
+        labels = {"alertname": f"RankmendGpu{number}", "node": "gpu-1", "severity": "critical"}
+        alert = {"labels": labels, "annotations": {"action": "drain", "summary": "GPU is lost"}}
+        assert up.client("admin").post_alerts([alert]).alerts == 1
+
+        stored = up.service.worker.jobs.running[one.job_id].hold.stored_journal
+        records = [entry.record for entry in stored.read()]
+        taken = [record for record in records if isinstance(record, EvidenceTaken)]
+        assert sum(len(record.evidence) for record in taken) == number
+
+
 def test_alert_counts_in_each_attempt_that_stays_on_its_node(up: Running) -> None:
     one, two = job_on(up.client(), "gpu-1", "gpu-2")  # no spare: the job needs both
     tell(up, "gpu-1")

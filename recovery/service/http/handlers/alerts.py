@@ -1,5 +1,6 @@
 """Alerts, as Prometheus and agents post them and as Alertmanager's webhook brings them."""
 
+import asyncio
 import logging
 from dataclasses import dataclass
 from typing import Final
@@ -9,12 +10,15 @@ from recovery.controller.cluster.alert_shares import Sender, node_sender
 from recovery.controller.cluster.incoming_alerts import IncomingAlert, decode_posted, decode_webhook
 from recovery.service.http.backend import Backend
 from recovery.service.http.call import Call
+from recovery.service.jobs.alert_delivery import Delivered
 
 log = logging.getLogger(__name__)
 
 # Messages of one sender in progress. A message of 8 MiB takes about 150 MiB once decoded.
 MESSAGES_MAX: Final = 4
 NODE_MESSAGES_MAX: Final = 2
+RECORD_S_MAX: Final = 5.0  # Prometheus waits 10 s for an answer
+_LOOK_S: Final = 0.02
 
 
 @dataclass(slots=True)
@@ -63,15 +67,31 @@ async def _take(backend: Backend, call: Call[AlertMessage], route: str) -> wire.
     count = len(message.alerts)
     with backend.alert_messages.hold(subject.name, most):
         try:
-            refused = await backend.ask(
+            delivered = await backend.ask(
                 lambda: backend.worker.alerts.take(message.alerts, sender, rules)
             )
             message.alerts = ()
+            await _wait_for_record(backend, delivered)
             if backend.peers is not None:
                 await backend.peers.pass_on(route, subject, message.body)
         finally:
             # The deciding thread may be stuck with the call still queued: free the memory.
             message.alerts, message.body = (), b""
-    backend.measures.alerts.inc(count - refused)
-    backend.measures.alerts_refused.inc(refused)
-    return wire.Taken(count - refused, refused)
+    backend.measures.alerts.inc(count - delivered.refused)
+    backend.measures.alerts_refused.inc(delivered.refused)
+    return wire.Taken(count - delivered.refused, delivered.refused)
+
+
+async def _wait_for_record(backend: Backend, delivered: Delivered) -> None:
+    """Return once a restart of this controller would not lose the alerts: Alertmanager repeats what was accepted after hours.
+
+    Raises JournalError where a disk takes longer than `RECORD_S_MAX`. A job that records nothing now, because its nodes have
+    not reported yet, is not waited for longer.
+    """
+    alerts, job_ids = backend.worker.alerts, delivered.job_ids
+    end_s = backend.clock.now_s() + RECORD_S_MAX
+    while bool(job_ids) and await backend.ask(lambda: bool(alerts.find_unrecorded(job_ids))):
+        if backend.clock.now_s() >= end_s:
+            await backend.ask(lambda: alerts.refuse_unwritten(job_ids))
+            return
+        await asyncio.sleep(_LOOK_S)

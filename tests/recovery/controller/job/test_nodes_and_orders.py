@@ -1242,6 +1242,17 @@ def test_evidence_is_journaled_once_an_attempt_and_moves_nothing_while_steps_are
     assert training.records(IncidentOpened) == []
 
 
+def test_an_alert_is_unrecorded_until_the_next_tick_has_journaled_it(training: Bench) -> None:
+    assert training.control.has_recorded_evidence
+    training.control.take_evidence(evidence("b"))
+    assert not training.control.has_recorded_evidence
+
+    training.beat(1.0, 5)
+
+    assert training.control.has_recorded_evidence
+    assert not training.control.is_behind_disk
+
+
 def test_a_stand_still_with_evidence_is_acted_upon_before_the_hang_limit(training: Bench) -> None:
     training.control.take_evidence(evidence("b"))
     training.age(16.0)
