@@ -23,6 +23,7 @@ ALIGNED_BYTES: Final = 4096  # at least a page and a block of the disk, as O_DIR
 _HUGE_BYTES: Final = 2 << 20  # of x86-64 and of arm64 with pages of 4 KiB
 _AHEAD_BYTES: Final = 8 << 20
 
+_LIBC: Final = ctypes.CDLL(None)
 _spare = threading.local()  # a thread that hangs in a read keeps the buffer of that read
 
 
@@ -75,12 +76,18 @@ class BulkReads:
         return os.preadv(self._descriptor, [buffer[: min(count, CHUNK_BYTES)]], at)
 
     def _is_cached(self, at: int) -> bool:
-        """Return whether the page at this offset is to come from the page cache."""
+        """Return whether the page at this offset should come from the page cache.
+
+        A read that must not wait starts to fetch a missing page, and succeeds where a fast disk sends it
+        in time: mincore comes first. It answers owners and writers of the file alone.
+        """
+        if not _is_resident(self._descriptor, at):
+            return False
         try:
             os.preadv(self._descriptor, [self._probe], at, os.RWF_NOWAIT)
         except BlockingIOError:
             return False
-        except OSError:  # that is not to be known here
+        except OSError:  # this file system can't say
             self._go_through_cache()
         return True
 
@@ -105,6 +112,20 @@ class BulkReads:
         if end > begin:
             _advise(self._descriptor, begin, end - begin, os.POSIX_FADV_WILLNEED)
             self._fetched = end
+
+
+def _is_resident(descriptor: int, at: int) -> bool:
+    """Return whether mincore finds this page in memory; true also where it can't be asked."""
+    try:
+        mapped = mmap.mmap(descriptor, ALIGNED_BYTES, access=mmap.ACCESS_COPY, offset=at)
+    except (OSError, ValueError):  # FUSE without mappings, the file has shrunk, larger pages
+        return True
+    first = ctypes.c_char.from_buffer(mapped)
+    state = ctypes.c_ubyte()
+    failed = _LIBC.mincore(ctypes.byref(first), ctypes.c_size_t(1), ctypes.byref(state))
+    del first
+    mapped.close()
+    return bool(failed or state.value & 1)
 
 
 def take_buffer() -> memoryview:

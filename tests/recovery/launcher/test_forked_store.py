@@ -52,6 +52,11 @@ class Bench:
         if is_ours and isinstance(event, Spawned) and event.rank >= FIRST_STORE_SLOT:
             self.pids.append(event.pid)
 
+    def pid(self, number: int = 1) -> int:
+        """Return the process of the store that was forked as this one; the store may serve before the event comes."""
+        self.until(lambda: len(self.pids) >= number)
+        return self.pids[number - 1]
+
     def forked(self) -> StoreFork:
         fork = WaitingProcesses(None, self.node.server).store_fork(self.node.guardian)
         assert fork is not None
@@ -142,8 +147,8 @@ def test_a_store_out_of_a_ready_server_serves_with_hardly_any_memory_of_its_own(
 
     assert endpoint.is_hosted
     assert bench.store.is_forked
-    assert own_mib(bench.pids[0]) < OWN_MIB_MAX
-    command = Path(f"/proc/{bench.pids[0]}/cmdline").read_text()
+    assert own_mib(bench.pid()) < OWN_MIB_MAX
+    command = Path(f"/proc/{bench.pid()}/cmdline").read_text()
     assert "rankmend.hook.store_host" in command
 
 
@@ -194,7 +199,7 @@ def test_neither_the_end_of_the_server_nor_a_fence_ends_the_store(bench: Bench) 
     bench.until(lambda: bench.node.server.state is not ServerState.READY)
     bench.fence(through=2)
 
-    assert is_running(bench.pids[0])
+    assert is_running(bench.pid())
     bench.exchange(endpoint.port)
     assert bench.failures == []
 
@@ -206,7 +211,7 @@ def test_a_planned_stop_of_the_whole_tree_leaves_the_forked_store(bench: Bench) 
     bench.exchange(endpoint.port)
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        os.kill(bench.pids[0], number)
+        os.kill(bench.pid(), number)
 
     bench.exchange(endpoint.port)
 
@@ -238,7 +243,7 @@ def test_a_forked_store_that_is_killed_is_told_once_and_the_next_attempt_has_ano
     first = bench.store.open_attempt(1, forked=bench.forked())
     bench.exchange(first.port)
 
-    os.kill(bench.pids[0], signal.SIGKILL)
+    os.kill(bench.pid(), signal.SIGKILL)
     bench.until(lambda: bench.failures)
     second = bench.store.open_attempt(2, forked=bench.forked())
     bench.exchange(second.port)
@@ -254,7 +259,7 @@ def test_no_more_are_forked_after_three_that_ended(bench: Bench) -> None:
     for attempt in range(1, FORKED_LOST_MAX + 1):
         endpoint = bench.store.open_attempt(attempt, forked=bench.forked())
         bench.exchange(endpoint.port)
-        os.kill(bench.pids[-1], signal.SIGKILL)
+        os.kill(bench.pid(attempt), signal.SIGKILL)
         bench.until(lambda: len(bench.failures) == attempt)  # noqa: B023 - called at once
 
     endpoint = bench.store.open_attempt(9, forked=bench.forked())
@@ -294,9 +299,11 @@ def test_a_killed_guardian_leaves_no_store_and_the_next_attempt_has_another(benc
     endpoint = bench.store.open_attempt(1, forked=bench.forked())
     bench.exchange(endpoint.port)
 
+    pid = bench.pid()
+
     os.kill(bench.node.guardian.pid, signal.SIGKILL)
 
-    eventually(lambda: not is_running(bench.pids[0]), "the end of the store")
+    eventually(lambda: not is_running(pid), "the end of the store")
     second = bench.store.open_attempt(2)
     assert second.is_hosted
     assert not bench.store.is_forked
