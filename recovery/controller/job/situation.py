@@ -18,7 +18,7 @@ from recovery.controller.job.watch.slow_causes import SlowInquiry
 from recovery.controller.job.watch.slow_ranks import SlowRanks
 from recovery.journal.fold.entry_fold import fold, fold_all
 from recovery.journal.fold_snapshot import EVERY
-from recovery.journal.folder.saved_budgets import decode_budgets, encode_budgets
+from recovery.journal.folder.saved_budgets import decode_budgets, encode_budgets, nodes_to_empty
 from recovery.journal.job_records import RecordsLost
 from recovery.journal.ledger import Ledger, Moment
 from recovery.journal.pen import WAIT_S, AheadPen, DirectJournal, DirectPen, Pen
@@ -250,7 +250,7 @@ class JobMemory:
 
 
 def _budgets(ledger: Ledger) -> tuple[object, ...]:
-    return (ledger.attempt, ledger.is_attempt_open, ledger.spent, ledger.highest_step)
+    return (ledger.attempt, bool(nodes_to_empty(ledger)), ledger.spent, ledger.highest_step)
 
 
 class Situation:
@@ -360,9 +360,9 @@ class Situation:
         Raises JournalError where the disk refuses them.
         """
         self.is_settled, told = self.book.settle()
+        self.book.save_copy_if_due()  # first: a new host must wait for the nodes that receive orders now
         if self.is_settled:
             self._send_due()
-        self.book.save_copy_if_due()
         if self._on_entry is not None:
             for entry in told:
                 self._on_entry(entry)

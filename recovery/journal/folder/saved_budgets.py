@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from rankmend.errors import JournalError
-from recovery.journal.ledger import Ledger
+from recovery.journal.ledger import Ledger, Wish
 
 BUDGETS_BYTES_MAX: Final = 1024 * 1024  # with the names of 10,000 nodes, 64 bytes each
 _VERSION: Final = 1
@@ -23,8 +23,19 @@ class SavedBudgets:
     restarts: int
     restarts_without_progress: int
     highest_step: int | None
-    nodes: tuple[str, ...] = ()  # the attempt's nodes by group rank, while it may still run
+    nodes: tuple[str, ...] = ()  # see `nodes_to_empty`
     has_lease: bool = False  # its launchers keep one
+
+
+def nodes_to_empty(ledger: Ledger) -> tuple[str, ...]:
+    """Return the newest attempt's nodes by group rank, until it is over and the job with it.
+
+    Between two attempts the copy keeps the nodes of the first: the order for the second may be sent
+    before storage has the next copy.
+    """
+    leaves = ledger.closing is not None or ledger.ended is not None
+    is_over = not ledger.is_attempt_open and (leaves or ledger.wish is Wish.NOTHING_YET)
+    return () if is_over else tuple(place.node for place in ledger.placement)
 
 
 def encode_budgets(ledger: Ledger) -> bytes:
@@ -39,7 +50,7 @@ def encode_budgets(ledger: Ledger) -> bytes:
             ledger.restarts,
             ledger.restarts_without_progress,
             ledger.highest_step,
-            tuple(place.node for place in ledger.placement) if ledger.is_attempt_open else (),
+            nodes_to_empty(ledger),
             ledger.has_lease,
         )
     )

@@ -31,6 +31,7 @@ from recovery.journal.limits import PlanStep
 from recovery.messages.candidates import Candidate, CheckpointFormat, CheckpointVerdict
 from recovery.messages.exchange import (
     Collected,
+    Order,
     RankError,
     RankExit,
     Report,
@@ -38,7 +39,7 @@ from recovery.messages.exchange import (
     Stop,
     StopReason,
 )
-from tests.support.controller_bench import POLICY, SETTINGS, Bench
+from tests.support.controller_bench import POLICY, SETTINGS, Bench, fail
 
 pytestmark = pytest.mark.safety
 
@@ -715,6 +716,25 @@ def test_an_attempt_that_is_over_is_waited_for_on_no_node_though_the_journal_is_
     training.empty()
 
     assert decode_budgets(training.storage.copy).nodes == ()
+
+
+def test_the_copy_names_the_nodes_of_each_attempt_before_they_receive_its_order(
+    training: Bench,
+) -> None:
+    """Else a new host would not wait for the last attempt, where the controller and its journal are lost just then."""
+    named: list[tuple[int, tuple[str, ...]]] = []
+
+    def send(order: Order) -> None:
+        copy = decode_budgets(training.storage.copy)
+        named.append((copy.attempt, copy.nodes))
+        training.orders.append(order)
+
+    training.send = send  # type: ignore[method-assign]
+    fail(training)
+
+    assert training.orders[-1].attempt == 2
+    assert named[-1] == (2, ("n1",))
+    assert {nodes for _attempt, nodes in named} == {("n1",)}, "also while none runs"
 
 
 @pytest.mark.parametrize("body", [b"garbage", b""])

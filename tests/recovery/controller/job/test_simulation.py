@@ -18,7 +18,7 @@ FIRST_SEED = int(os.environ.get("RANKMEND_SIM_SEED", "1"))
 SEEDS_MAX = int(os.environ.get("RANKMEND_SIM_SEEDS", "100000"))
 
 ONE_KILL = Scenario(seed=7, steps=30)
-BOUNDARIES = 65  # crossings of an undisturbed run of ONE_KILL: appends, fences, orders, copies
+BOUNDARIES = 64  # crossings of an undisturbed run of ONE_KILL: appends, fences, orders, copies
 WAYS_TO_GIVE_UP = (
     "budget is spent",
     "attempts in a row",
