@@ -10,6 +10,7 @@ import signal
 import sys
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ class Job:
     def checkpoints(self) -> Path:
         return self.folder / "checkpoints"
 
-    def submit(self) -> None:
+    def submit(self, nodes: int = 4, spares: int = 1) -> None:
         self.checkpoints.mkdir(parents=True)
         (self.folder / "policy.toml").write_text(POLICY)
         states = f"{self.cluster.fleet.folder}/$SLURMD_NODENAME/{self.folder.name}"
@@ -67,8 +68,8 @@ class Job:
                 "-m",
                 "rankmend.cli",
                 "run",
-                "--nnodes=4",
-                "--spares=1",
+                f"--nnodes={nodes}",
+                f"--spares={spares}",
                 "--nproc-per-node=1",
             ),
             *(f"--config={self.folder}/policy.toml", f"--state-dir={states}"),
@@ -83,7 +84,7 @@ class Job:
         self.number = self.cluster.submit(
             "srun --no-kill --kill-on-bad-exit=0 --wait=0 --ntasks-per-node=1"
             f" sh {self.folder}/run.sh",
-            *("--nodes=4", "--no-kill", "--requeue", "--exclude=h5"),
+            *(f"--nodes={nodes}", "--no-kill", "--requeue", "--exclude=h5"),
         )
 
     def steps(self) -> list[int]:
@@ -153,19 +154,19 @@ class Job:
         incidents: list[dict[str, Any]] = told["incidents"] if isinstance(told, dict) else told
         return incidents
 
-    def end(self, state: str = "COMPLETED") -> None:
+    def end(self, state: str = "COMPLETED", ranks: int = RANKS) -> None:
         """Have the job end, and compare its parameters with those of an undisturbed run."""
         (self.folder / "enough").touch()
         self.wait(lambda: self.cluster.job_field(self.number, "JobState") == state, "the end")
         last = json.loads((self.folder / "result.json").read_text())
-        assert last == lockstep.undisturbed(last["step"], RANKS)
+        assert last == lockstep.undisturbed(last["step"], ranks)
         assert self.attempts() == sorted(self.attempts())
 
 
-@pytest.fixture
-def job(cluster: SlurmHosts) -> Iterator[Job]:
+@contextmanager
+def submitted(cluster: SlurmHosts, **sizes: int) -> Iterator[Job]:
     made = Job(cluster, cluster.fleet.shared / f"job-{uuid.uuid4().hex[:8]}")
-    made.submit()
+    made.submit(**sizes)
     made.wait_training()
     try:
         with Watch(made.run_id()) as watch:
@@ -178,6 +179,12 @@ def job(cluster: SlurmHosts) -> Iterator[Job]:
         for host in cluster.nodes:
             for folder in host.path("/dev/shm").glob("rankmend-0/*"):
                 host.run(["rm", "-rf", f"/dev/shm/rankmend-0/{folder.name}"])
+
+
+@pytest.fixture
+def job(cluster: SlurmHosts) -> Iterator[Job]:
+    with submitted(cluster) as made:
+        yield made
 
 
 def test_one_job_outlives_rank_slurmd_slurmctld_a_drain_a_requeue_a_preemption_and_a_node(
@@ -323,3 +330,21 @@ def test_training_goes_on_without_the_first_node_and_frees_the_others_at_its_end
     assert job.cluster.job_field(job.number, "Restarts") == "0"
     fault.end()
     job.cluster.start_node(first)
+
+
+def test_a_job_that_is_requeued_on_entirely_other_nodes_waits_for_nobody(
+    cluster: SlurmHosts,
+) -> None:
+    """The state folders are of the nodes: the new ones have the copy beside the checkpoints alone."""
+    with submitted(cluster, nodes=2, spares=0) as job:
+        before, attempt, last = job.used(), job.attempt, job.steps()[-1]
+        for host in before:
+            words = (f"nodename={host.name}", "state=drain", "reason=repair")
+            cluster.run("scontrol", "update", *words)
+
+        cluster.run("scontrol", "requeue", job.number)
+        job.wait_training(attempt)
+
+        assert not {host.name for host in job.used()} & {host.name for host in before}
+        assert job.steps()[-1] > last
+        job.end(ranks=2)
