@@ -187,10 +187,10 @@ def merge(
 ) -> NetworkTopology:
     """Return all edges and blocks, each once, in one order. Raises SourceError for too many, and for a block that has other nodes in another source."""
     edges = sorted(
-        {one for source in sources for one in source},
-        key=lambda one: (
-            *(one.below, one.kind.value, one.above),
-            *(one.port, one.origin.value, one.confidence),
+        {item for source in sources for item in source},
+        key=lambda item: (
+            *(item.below, item.kind.value, item.above),
+            *(item.port, item.origin.value, item.confidence),
         ),
     )
     if len(edges) > EDGES_MAX:
@@ -206,36 +206,36 @@ def merge(
 def leaf_switches(topology: NetworkTopology) -> dict[str, str]:
     """Return the leaf switch of each node; of several, that of the surest edge, then the first port (the first rail)."""
     best: dict[str, TopologyEdge] = {}
-    for one in topology.edges:
-        if not one.below_is_node or one.kind is not HangsOn.SWITCH:
+    for item in topology.edges:
+        if not item.below_is_node or item.kind is not HangsOn.SWITCH:
             continue
-        held = best.get(one.below)
-        if held is None or (-one.confidence, one.port, one.above) < (
+        held = best.get(item.below)
+        if held is None or (-item.confidence, item.port, item.above) < (
             -held.confidence,
             held.port,
             held.above,
         ):
-            best[one.below] = one
-    return {node: one.above for node, one in best.items()}
+            best[item.below] = item
+    return {node: item.above for node, item in best.items()}
 
 
 def contradictions(topology: NetworkTopology) -> tuple[tuple[TopologyEdge, TopologyEdge], ...]:
     """Return pairs of edges that name different switches for one port of one node."""
     held: dict[tuple[str, str], TopologyEdge] = {}
     found = []
-    for one in topology.edges:
-        if one.below_is_node and one.port and one.kind is HangsOn.SWITCH:
-            other = held.setdefault((one.below, one.port), one)
-            if other.above != one.above:
-                found.append((other, one))
+    for item in topology.edges:
+        if item.below_is_node and item.port and item.kind is HangsOn.SWITCH:
+            other = held.setdefault((item.below, item.port), item)
+            if other.above != item.above:
+                found.append((other, item))
     return tuple(found)
 
 
 def encode_topology(topology: NetworkTopology) -> bytes:
     """Return the file, each edge on one line. Raises SourceError where it would be too long to be read."""
-    edges = b",\n  ".join(msgspec.json.encode(one) for one in topology.edges)
-    told = msgspec.json.format(msgspec.json.encode(replace(topology, edges=())), indent=1)
-    body = told.replace(
+    edges = b",\n  ".join(msgspec.json.encode(item) for item in topology.edges)
+    reported = msgspec.json.format(msgspec.json.encode(replace(topology, edges=())), indent=1)
+    body = reported.replace(
         b'"edges": []', b'"edges": [\n  ' + edges + b"\n ]" if edges else b'"edges": []', 1
     )
     if len(body) > BYTES_MAX:
@@ -253,11 +253,11 @@ def decode_topology(body: bytes | str) -> NetworkTopology:
         raise SourceError(
             f"topology file of format {topology.format!r:.40} with {len(topology.edges)} edges: want {FORMAT}, at most {EDGES_MAX}"
         )
-    listed = sum(len(one.nodes) for one in topology.layouts)
-    listed += sum(len(one.nodes) for one in topology.nvlink_domains)
-    listed += sum(len(one.nodes) for one in topology.blocks)
-    listed += sum(len(one.nodes) for one in topology.chassis)
-    if listed > EDGES_MAX or any(len(one.nics) > NICS_MAX or len(one.gpus) > GPUS_MAX for one in topology.layouts):  # fmt: skip
+    listed = sum(len(layout.nodes) for layout in topology.layouts)
+    listed += sum(len(domain.nodes) for domain in topology.nvlink_domains)
+    listed += sum(len(block.nodes) for block in topology.blocks)
+    listed += sum(len(item.nodes) for item in topology.chassis)
+    if listed > EDGES_MAX or any(len(layout.nics) > NICS_MAX or len(layout.gpus) > GPUS_MAX for layout in topology.layouts):  # fmt: skip
         raise SourceError(
             f"topology file with {listed} nodes in layouts, NVLink domains, chassis and blocks: at most {EDGES_MAX}, each layout of {NICS_MAX} NICs and {GPUS_MAX} GPUs at most"
         )
@@ -270,9 +270,9 @@ def decode_topology(body: bytes | str) -> NetworkTopology:
 
 
 def _names(topology: NetworkTopology) -> Iterator[str]:
-    for one in topology.edges:
-        yield one.below
-        yield one.above
+    for item in topology.edges:
+        yield item.below
+        yield item.above
     for layout in topology.layouts:
         yield from layout.nodes
         for nic in layout.nics:
@@ -303,7 +303,7 @@ def cluster_by_latency(
         return ()
     measured = len(times) / (len(nodes) * (len(nodes) - 1) / 2)
     gaps = [(after / max(before, 1e-9), (after + before) / 2) for before, after in pairwise(times)]
-    clear = sorted((one for one in gaps if one[0] >= gap_ratio), reverse=True)
+    clear = sorted((gap for gap in gaps if gap[0] >= gap_ratio), reverse=True)
     levels: list[tuple[float, list[int]]] = []
     for _ratio, limit_s in clear[:_GAPS_MAX]:
         group_of = _linked(
@@ -325,8 +325,8 @@ def cluster_by_latency(
         numbers = {group: number + 1 for number, group in enumerate(sorted(set(group_of)))}
         above = [f"{level}{numbers[group]}" for group in group_of]
         edges += [
-            edge(one, over, EdgeOrigin.LATENCY, is_node=is_node, confidence=sure)
-            for one, over in dict(zip(below, above, strict=True)).items()
+            edge(item, over, EdgeOrigin.LATENCY, is_node=is_node, confidence=sure)
+            for item, over in dict(zip(below, above, strict=True)).items()
         ]
         below, is_node = above, False
     return tuple(edges)

@@ -100,7 +100,7 @@ def layout_groups(sizes: Sizes) -> tuple[Group, ...]:
         free = {parallelism}
         if parallelism is Parallelism.DATA:
             free.add(Parallelism.EXPERT)  # experts are spread over data parallel ranks
-        size = prod(extents[one] for one in free)
+        size = prod(extents[item] for item in free)
         if size == 1:
             continue
         for number, ranks in enumerate(_slices(extents, free)):
@@ -127,20 +127,20 @@ def _slices(extents: dict[Parallelism, int], free: set[Parallelism]) -> list[tup
     """Return the ranks that differ only in the free directions, for each choice of the others."""
     strides: dict[Parallelism, int] = {}
     stride = 1
-    for one, extent in extents.items():
-        strides[one] = stride
+    for item, extent in extents.items():
+        strides[item] = stride
         stride *= extent
 
     def offsets(directions: Iterable[Parallelism]) -> list[int]:
         chosen = list(directions)
-        steps = product(*(range(extents[one]) for one in chosen))
+        steps = product(*(range(extents[direction]) for direction in chosen))
         return sorted(
-            sum(index * strides[one] for index, one in zip(step, chosen, strict=True))
+            sum(index * strides[direction] for index, direction in zip(step, chosen, strict=True))
             for step in steps
         )
 
     inner = offsets(free)
-    fixed = offsets(one for one in extents if one not in free)
+    fixed = offsets(item for item in extents if item not in free)
     return [tuple(start + offset for offset in inner) for start in fixed]
 
 

@@ -105,21 +105,21 @@ def encode(offer: Offer) -> bytes:
     return data
 
 
-def encode_told(told: Told, now_s: float) -> bytes:
+def encode_told(reported: Told, now_s: float) -> bytes:
     """Return the message for ``told``, or raise SourceError when `decode` would refuse it."""
     message = {
         "version": VERSION,
-        "job_id": str(told.job_id),
+        "job_id": str(reported.job_id),
         "findings": [
             {
-                "kind": one.kind,
-                "ranks": one.ranks,
-                "section": one.section,
-                "cause": one.cause,
-                "factor": one.factor,
-                "age_s": round(max(0.0, now_s - one.at_s), 3),
+                "kind": finding.kind,
+                "ranks": finding.ranks,
+                "section": finding.section,
+                "cause": finding.cause,
+                "factor": finding.factor,
+                "age_s": round(max(0.0, now_s - finding.at_s), 3),
             }
-            for one in told.findings
+            for finding in reported.findings
         ],
     }
     data = json.dumps(message, separators=(",", ":")).encode("ascii")
@@ -172,10 +172,10 @@ def _parse_findings(message: dict[str, Any], now_s: float) -> Told:
             f"findings is not a list of at most {FINDINGS_MAX}: {_shortened(findings)}"
         )
     shown = tuple(_shown_finding(finding, now_s) for finding in findings)
-    slow = [one.ranks for one in shown if one.kind == "rank_slow"]
+    slow = [item.ranks for item in shown if item.kind == "rank_slow"]
     if len(set(slow)) != len(slow) or any(len(ranks) != 1 for ranks in slow):
         raise SourceError("a slow rank is reported twice, or is not one rank")
-    others = [one.kind for one in shown if one.kind != "rank_slow"]
+    others = [item.kind for item in shown if item.kind != "rank_slow"]
     if len(others) > 1:
         raise SourceError(f"more than one incident is reported: {_shortened(others)}")
     return Told(_job_id(fields["job_id"]), shown)

@@ -339,7 +339,7 @@ class AlertmanagerTarget:
             ended = dict(self._ended)
             hold_s = HOLD_RESENDS * self._resend_s
             active = list(self._active.values())
-        body = [encode(_moved(one, shift_s, unix_s), unix_s + hold_s) for one in active]
+        body = [encode(_moved(item, shift_s, unix_s), unix_s + hold_s) for item in active]
         for alert, ended_s in ended.values():
             end_unix_s = unix_s - (now_s - ended_s)
             body.append(encode(_moved(alert, shift_s, end_unix_s), end_unix_s))
@@ -358,8 +358,8 @@ class AlertmanagerTarget:
             self._is_sent_anew = is_wrong and not self._is_sent_anew
             if self._is_sent_anew:  # once: of receivers behind one address, each may have its own
                 ended.clear()
-            for key, told in ended.items():
-                if self._ended.get(key) == told:
+            for key, reported in ended.items():
+                if self._ended.get(key) == reported:
                     del self._ended[key]
             self._sent_total += len(body)
             was_failing, self._failures_in_a_row = self._failures_in_a_row > 0, 0

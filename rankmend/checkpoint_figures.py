@@ -21,7 +21,7 @@ _TIMES: Final = {  # and what they travel as
 }
 _CAUSE: Final = "unsaved"
 
-_CAUSES: Final = {one.value: one for one in Unsaved}
+_CAUSES: Final = {unsaved.value: unsaved for unsaved in Unsaved}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,47 +57,51 @@ class CheckpointFigures:
 
 
 _NAMES: Final = tuple(
-    one.name for one in fields(CheckpointFigures) if one.name not in {*_TIMES, _CAUSE}
+    field.name for field in fields(CheckpointFigures) if field.name not in {*_TIMES, _CAUSE}
 )
 
-_OF_SNAPSHOTS: Final = ("snapshot_age_s", *(one for one in _NAMES if one.startswith("snapshot_")))
+_OF_SNAPSHOTS: Final = (
+    "snapshot_age_s",
+    *(name for name in _NAMES if name.startswith("snapshot_")),
+)
 _NEEDED: Final = frozenset({"age_s", "unsaved_age_s", *_OF_SNAPSHOTS})  # one of them
 
 
 def encode_figures(job_id: str, figures: CheckpointFigures, now_s: float, version: int) -> bytes:
     """Return the message; what is not known or not a number is left out."""
-    told: dict[str, float | str] = {
+    reported: dict[str, float | str] = {
         sent: round(max(0.0, now_s - at_s), 3)
         for name, sent in _TIMES.items()
         if (at_s := getattr(figures, name)) is not None
     }
-    told |= {
+    reported |= {
         name: value
         for name, value in asdict(figures).items()
         if name in _NAMES and _is_number(value)
     }
     if figures.unsaved is not None:
-        told[_CAUSE] = figures.unsaved.value
-    message = {"version": version, "job_id": job_id, "checkpoint": told}
+        reported[_CAUSE] = figures.unsaved.value
+    message = {"version": version, "job_id": job_id, "checkpoint": reported}
     return json.dumps(message, separators=(",", ":")).encode("ascii")
 
 
-def decode_figures(told: Any, now_s: float) -> CheckpointFigures:
+def decode_figures(reported: Any, now_s: float) -> CheckpointFigures:
     """Return the figures of an untrusted peer, or raise SourceError. Unknown names are ignored."""
-    if not isinstance(told, dict) or not told.keys() & _NEEDED:
-        raise SourceError(f"checkpoint is not an object with age_s: {ascii(told)[:80]}")
+    if not isinstance(reported, dict) or not reported.keys() & _NEEDED:
+        raise SourceError(f"checkpoint is not an object with age_s: {ascii(reported)[:80]}")
     for name in (*_NAMES, *_TIMES.values()):
-        if name in told and not _is_number(told[name]):
+        if name in reported and not _is_number(reported[name]):
             raise SourceError(
-                f"{name} is not a number from 0 to {_VALUE_MAX:g}: {ascii(told[name])[:80]}"
+                f"{name} is not a number from 0 to {_VALUE_MAX:g}: {ascii(reported[name])[:80]}"
             )
     times = {
-        name: now_s - float(told[sent]) if sent in told else None for name, sent in _TIMES.items()
+        name: now_s - float(reported[sent]) if sent in reported else None
+        for name, sent in _TIMES.items()
     }
-    cause = told.get(_CAUSE)
+    cause = reported.get(_CAUSE)
     return CheckpointFigures(
         **times,
-        **{name: float(told[name]) for name in _NAMES if name in told},
+        **{name: float(reported[name]) for name in _NAMES if name in reported},
         unsaved=_CAUSES.get(cause) if isinstance(cause, str) else None,  # a newer launcher's other
     )
 

@@ -107,12 +107,12 @@ def _finish(child: tuple[int, int], until_s: float, timeout_s: float) -> Any:
 
 def _result(data: bytes) -> Any:
     try:
-        told = json.loads(data)
+        reported = json.loads(data)
     except ValueError:
         raise ChildSilentError("the check ended without an answer") from None
-    if "error" in told:
-        raise SourceError(told["error"])
-    return told["result"]
+    if "error" in reported:
+        raise SourceError(reported["error"])
+    return reported["result"]
 
 
 def _answer(function: Callable[[], Any], writer: int, slot: int | None, timeout_s: float) -> None:
@@ -124,19 +124,19 @@ def _answer(function: Callable[[], Any], writer: int, slot: int | None, timeout_
         null = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(null, stream)
-        kept = {writer, slot}
+        retained = {writer, slot}
         for descriptor in range(3, _DESCRIPTORS_MAX):
-            if descriptor not in kept:
+            if descriptor not in retained:
                 with contextlib.suppress(OSError):
                     os.close(descriptor)
         try:
-            told = {"result": function()}
+            reported = {"result": function()}
         except RankmendError as error:
-            told = {"error": str(error)}
+            reported = {"error": str(error)}
         except Exception as error:  # noqa: BLE001 - a defect of ours must not look like a defect of the node
-            told = {"error": f"internal error: {type(error).__name__}: {error}"}
+            reported = {"error": f"internal error: {type(error).__name__}: {error}"}
         with os.fdopen(writer, "wb") as file:
-            file.write(json.dumps(told).encode())
+            file.write(json.dumps(reported).encode())
     finally:
         os._exit(0)
 

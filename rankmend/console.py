@@ -223,7 +223,7 @@ class Outlet:
         with self._changed:
             while not self._queue:
                 # There may never be another `put`: the loss is written now, unless that would fail, too.
-                for target in [one for one in self._lost if one not in self._errors]:
+                for target in [item for item in self._lost if item not in self._errors]:
                     self._write_loss(target)
                 if self._queue:
                     break
@@ -392,6 +392,6 @@ def _open_standard() -> None:
             os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
 
 
-def _is_same_file(one: int, other: int) -> bool:
-    first, second = os.fstat(one), os.fstat(other)
+def _is_same_file(number: int, other: int) -> bool:
+    first, second = os.fstat(number), os.fstat(other)
     return (first.st_dev, first.st_ino) == (second.st_dev, second.st_ino)

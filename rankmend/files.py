@@ -166,7 +166,7 @@ def list_numbers(folder: Path, name: re.Pattern[str], error: ErrorType) -> list[
         return []
     except OSError as failure:
         raise error(f"cannot list {folder}: {failure.strerror}") from failure
-    matches = [name.fullmatch(one) for one in names]
+    matches = [name.fullmatch(item) for item in names]
     return [int(match[1]) for match in matches if match is not None]
 
 

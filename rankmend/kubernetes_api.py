@@ -104,12 +104,12 @@ class KubernetesApi:
                 raise KubernetesError(
                     _fault_text(what, f"an answer of over {ANSWER_BYTES_MAX} bytes is too long")
                 )
-            told = _decode(data)
+            reported = _decode(data)
             if 200 <= answer.status < 300:
-                if told is None:
+                if reported is None:
                     raise KubernetesError(_fault_text(what, "the answer is not a JSON object"))
-                return told
-            error = _error(what, answer.status, told or {})
+                return reported
+            error = _error(what, answer.status, reported or {})
             pause_s = _pause_s(answer, error)
             if pause_s is None or time.monotonic() + pause_s >= until_s:
                 raise error
@@ -133,15 +133,15 @@ class KubernetesApi:
 
         what = f"{method} {path}"
         left_s = max(until_s - time.monotonic(), 0.001)
-        asked = list(query)
+        requested = list(query)
         if method != "GET":
-            asked += [("fieldManager", self._field_manager), ("timeout", f"{left_s:.3f}s")]
+            requested += [("fieldManager", self._field_manager), ("timeout", f"{left_s:.3f}s")]
         heads = {"Accept": JSON, "Content-Type": sends}
         try:
             words = self._api.param_serialize(
                 method,
                 path,
-                query_params=asked,
+                query_params=requested,
                 header_params=heads,
                 body=body,
                 auth_settings=["BearerToken"],
@@ -185,15 +185,15 @@ def _read(response: Any, until_s: float) -> bytes | None:
 
 def _decode(data: bytes) -> dict[str, Any] | None:
     try:
-        told = json.loads(data)
+        reported = json.loads(data)
     except ValueError:
         return None
-    return told if isinstance(told, dict) else None
+    return reported if isinstance(reported, dict) else None
 
 
-def _error(what: str, code: int, told: dict[str, Any]) -> KubernetesError:
+def _error(what: str, code: int, reported: dict[str, Any]) -> KubernetesError:
     text = _fault_text(
-        what, f"{code}: {told.get('message') or told.get('reason') or 'no reason given'}"
+        what, f"{code}: {reported.get('message') or reported.get('reason') or 'no reason given'}"
     )
     if code == 401:
         return KubernetesLoginError(text)
@@ -201,7 +201,7 @@ def _error(what: str, code: int, told: dict[str, Any]) -> KubernetesError:
         return KubernetesDeniedError(text)
     if code == 404:
         return KubernetesUnknownError(text)
-    reasons = {one.get("reason") for one in (told.get("details") or {}).get("causes") or ()}
+    reasons = {item.get("reason") for item in (reported.get("details") or {}).get("causes") or ()}
     if code == 409:
         is_owned = "FieldManagerConflict" in reasons
         return KubernetesOwnerError(text) if is_owned else KubernetesConflictError(text)
@@ -275,7 +275,7 @@ class _Kubeconfig:
         try:
             with self._path.open(encoding="utf-8") as file:
                 named = _named_files(yaml.safe_load(file))
-            files = (self._path, *(self._path.parent / one for one in named))
+            files = (self._path, *(self._path.parent / item for item in named))
             read = _state_of(files)
             config.load_kube_config(
                 config_file=str(self._path),
@@ -297,12 +297,18 @@ class _Kubeconfig:
         return None
 
 
-def _named_files(told: object) -> list[str]:
+def _named_files(reported: object) -> list[str]:
     """Return the files that a kubeconfig names, wherever it does."""
-    if isinstance(told, dict):
-        here = [value for key, value in told.items() if key in _NAMED and isinstance(value, str)]
-        return here + [one for value in told.values() for one in _named_files(value)]
-    return [one for value in told for one in _named_files(value)] if isinstance(told, list) else []
+    if isinstance(reported, dict):
+        here = [
+            value for key, value in reported.items() if key in _NAMED and isinstance(value, str)
+        ]
+        return here + [file for value in reported.values() for file in _named_files(value)]
+    return (
+        [file for value in reported for file in _named_files(value)]
+        if isinstance(reported, list)
+        else []
+    )
 
 
 def _state_of(files: Sequence[Path]) -> list[tuple[int, int, int] | None]:

@@ -59,8 +59,8 @@ class LineFormatter(logging.Formatter):
         if record.exc_info and record.exc_info[0] is not None:
             trace = printable_lines(self.formatException(record.exc_info))
         if self._shape is LogShape.LAUNCHER:
-            told = f"rankmend: {record.levelname}: {printable(record.getMessage())}"
-            line = f"{told}: {_pairs(own)}" if own else told
+            reported = f"rankmend: {record.levelname}: {printable(record.getMessage())}"
+            line = f"{reported}: {_pairs(own)}" if own else reported
             return printable_lines(line if trace is None else f"{line}\n{trace}")
         at = datetime.fromtimestamp(record.created, timezone.utc)
         fields: dict[str, object] = {

@@ -356,7 +356,7 @@ class ProgressReader:
         )
         if not count:
             return None
-        if not all(0 <= one < math.inf for one in (flops, tokens, samples)) or code >= len(
+        if not all(0 <= item < math.inf for item in (flops, tokens, samples)) or code >= len(
             layout.DATA_TYPES
         ):
             raise SourceError(f"{self.name}: impossible work {(flops, tokens, samples, code)}")

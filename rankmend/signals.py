@@ -106,12 +106,12 @@ def take_signals() -> Iterator[Stopping]:
         with contextlib.suppress(OSError):
             os.write(writer, b"!")
 
-    before = {one: signal.signal(one, note) for one in _wanted()}
+    before = {item: signal.signal(item, note) for item in _wanted()}
     try:
         yield stopping
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for item, handler in before.items():
+            signal.signal(item, handler)
         os.close(reader)
         os.close(writer)
 
@@ -119,7 +119,7 @@ def take_signals() -> Iterator[Stopping]:
 def _wanted() -> list[signal.Signals]:
     """Return the signals to look at: nohup has SIGHUP ignored, for a program that is to outlive its terminal."""
     hangs_up = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
-    return [one for one in SIGNALS if hangs_up or one is not signal.SIGHUP]
+    return [item for item in SIGNALS if hangs_up or item is not signal.SIGHUP]
 
 
 class StoppedError(BaseException):
@@ -138,7 +138,7 @@ def raising_signals() -> Iterator[None]:
     waits: that one is then woken. And what runs in a finaliser loses every exception: it is raised once more.
     """
     raising = _Raising()
-    before = {one: signal.signal(one, raising.stop) for one in _wanted()}
+    before = {item: signal.signal(item, raising.stop) for item in _wanted()}
     unraisable = sys.unraisablehook
     sys.unraisablehook = lambda lost: raising.lose(lost) or unraisable(lost)
     wakeup = signal.set_wakeup_fd(raising.writer, warn_on_full_buffer=False)
@@ -147,8 +147,8 @@ def raising_signals() -> Iterator[None]:
     try:
         yield
     finally:
-        for one, handler in before.items():
-            signal.signal(one, signal.SIG_IGN if raising.number is not None else handler)
+        for item, handler in before.items():
+            signal.signal(item, signal.SIG_IGN if raising.number is not None else handler)
         signal.set_wakeup_fd(wakeup)
         sys.unraisablehook = unraisable
         os.write(raising.writer, _END)
@@ -181,9 +181,9 @@ class _Raising:
         """Interrupt what the main thread waits for until it has seen the signal. Python's handler wrote its number here, in whichever thread."""
         main = threading.main_thread().ident
         assert main is not None
-        while (told := os.read(self._reader, 1)) != _END:
-            if told[0] in SIGNALS:
+        while (reported := os.read(self._reader, 1)) != _END:
+            if reported[0] in SIGNALS:
                 time.sleep(_WAKE_S)
                 if self._is_due:
-                    signal.pthread_kill(main, told[0])
+                    signal.pthread_kill(main, reported[0])
         os.close(self._reader)

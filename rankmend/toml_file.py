@@ -117,7 +117,7 @@ def convert_table(
 ) -> _T:
     """Return a dataclass from a table, over ``base`` where that is given; ``hidden``: fields that are no keys."""
     where = f"[{keys[-1]}]"
-    names = tuple(one.name for one in fields(kind) if one.name not in hidden)  # type: ignore[arg-type]
+    names = tuple(field.name for field in fields(kind) if field.name not in hidden)  # type: ignore[arg-type]
     refuse_unknown(where, keys, values, names)
     types = get_type_hints(kind)
     typed = {key: convert(value, types[key], (*keys, key), where) for key, value in values.items()}

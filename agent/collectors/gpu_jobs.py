@@ -118,8 +118,8 @@ class GpuJobsCollector:
             facts += [job for device in _names_of(gpu) for job in mapped.get(device, ())]
             facts += [job for device in _devices_of(gpu, given) for job in given[device]]
             for job in merge(_named(fact, names) for fact in facts):
-                told = tuple((label, getattr(job, label)) for label in _JOB)
-                yield Metric("rankmend_gpu_job_info", 1, (*labels_of(gpu), *told))
+                reported = tuple((label, getattr(job, label)) for label in _JOB)
+                yield Metric("rankmend_gpu_job_info", 1, (*labels_of(gpu), *reported))
 
     def _of_processes(
         self,
@@ -135,8 +135,8 @@ class GpuJobsCollector:
             if rank is not None:
                 job_id = str(rank.identity.job_id)
                 job = replace(job, job_id=job_id, job_name=clean_name(rank.job_name))
-                if (told := watched.get(job_id)) and not job.slurm_job and not job.pod_uid:
-                    job = replace(job, slurm_job=told.slurm_job)
+                if (reported := watched.get(job_id)) and not job.slurm_job and not job.pod_uid:
+                    job = replace(job, slurm_job=reported.slurm_job)
             if any(job.names):
                 yield job if uid is None else replace(job, user=self._name_user(uid))
 

@@ -198,8 +198,10 @@ class HwmonReader:
         for name, path in sensor.alarms:
             if (alarm := self._flag(path)) is not None:
                 # A chip raises the alarms of an input that nothing is connected to, too.
-                told = alarm and not (fault and not is_read)
-                yield Metric("rankmend_hwmon_alarm", int(told), (*sensor.labels, ("alarm", name)))
+                reported = alarm and not (fault and not is_read)
+                yield Metric(
+                    "rankmend_hwmon_alarm", int(reported), (*sensor.labels, ("alarm", name))
+                )
         if sensor.kind is None or sensor.value_path is None:
             return
         is_well = is_read and not fault

@@ -156,7 +156,7 @@ class InventoryCollector:
             if devices is not None:
                 found[kind] = devices
         with self._lock:
-            addresses = [one.device.pci_bus_id for one in self._memory.known]
+            addresses = [item.device.pci_bus_id for item in self._memory.known]
             driven = driven_functions(self._sysfs, [address for address in addresses if address])
             rdma_driven = rdma_functions(self._sysfs, driven)
             size = answered_memory_bytes(views)
@@ -184,7 +184,7 @@ class InventoryCollector:
             and not self._forgotten
             and (self._kept is None or self._is_kept)
             # such a device is forgotten with time
-            and all(one.replaced_unix_s is None for one in self._memory.known)
+            and all(item.replaced_unix_s is None for item in self._memory.known)
         )
 
     def _describe(
@@ -197,7 +197,9 @@ class InventoryCollector:
     ) -> Iterator[Metric]:
         gpus, size = look.found.get(DeviceKind.GPU), look.memory_bytes
         yield from self._standings(memory, forgotten)
-        if gpus or (is_unloaded and any(one.device.kind is DeviceKind.GPU for one in memory.known)):
+        if gpus or (
+            is_unloaded and any(item.device.kind is DeviceKind.GPU for item in memory.known)
+        ):
             yield Metric("rankmend_inventory_known", int(not is_unloaded), (("kind", "gpu"),))
         yield from self._counts(memory, look)
         yield from self._memory_size(memory, size)
@@ -226,9 +228,9 @@ class InventoryCollector:
 
     def _show_forgotten(self) -> list[Device]:
         """Return the forgotten devices that are still to be shown, in this run for one."""
-        known = {(one.device.kind, one.device.identity) for one in self._memory.known}
-        shown = [one for one in self._forgotten if (one.kind, one.identity) not in known]
-        self._forgotten = {one: runs - 1 for one, runs in self._forgotten.items() if runs > 1}
+        known = {(item.device.kind, item.device.identity) for item in self._memory.known}
+        shown = [item for item in self._forgotten if (item.kind, item.identity) not in known]
+        self._forgotten = {item: runs - 1 for item, runs in self._forgotten.items() if runs > 1}
         return shown
 
     def _take(self, memory: DeviceMemory) -> None:
@@ -275,8 +277,8 @@ class InventoryCollector:
         """Give RDMA devices the network devices that containers hold: planes may hang on their names."""
         with self._lock:
             known = {
-                (one.device.kind, one.device.identity): one.device.network_devices
-                for one in self._memory.known
+                (item.device.kind, item.device.identity): item.device.network_devices
+                for item in self._memory.known
             }
         held = {
             nic.name: known.get((nic.kind, nic.identity), ())
@@ -292,8 +294,11 @@ class InventoryCollector:
         )
 
     def _standings(self, memory: DeviceMemory, forgotten: Sequence[Device]) -> Iterator[Metric]:
-        standings = [(one.device, memory.standing(one.device)) for one in memory.known]
-        for device, standing in [*standings, *((one, DeviceStanding.PRESENT) for one in forgotten)]:
+        standings = [(item.device, memory.standing(item.device)) for item in memory.known]
+        for device, standing in [
+            *standings,
+            *((item, DeviceStanding.PRESENT) for item in forgotten),
+        ]:
             if standing is not None:
                 labels = (
                     ("kind", device.kind.value),
@@ -338,7 +343,7 @@ class InventoryCollector:
         expected = {DeviceKind.GPU: self._expect.gpus, DeviceKind.DISK: self._expect.disks}.get(
             kind
         )
-        return bool(expected) or any(one.device.kind is kind for one in memory.known)
+        return bool(expected) or any(item.device.kind is kind for item in memory.known)
 
     def _memory_size(self, memory: DeviceMemory, size: int | None) -> Iterator[Metric]:
         if (lost_bytes := memory.memory_lost_bytes) is not None:

@@ -178,8 +178,8 @@ def answers_from_memory(mount: Mount, mounts: Sequence[Mount]) -> bool:
     ext4_statfs, xfs_fs_statvfs and shmem_statfs read counters that the kernel holds in memory. The way leads through the
     file systems of all folders above.
     """
-    above = [one for one in mounts if is_above(one.point, mount.point)]
-    return all(one.type in _MEMORY_TYPES for one in (mount, *above))
+    above = [item for item in mounts if is_above(item.point, mount.point)]
+    return all(item.type in _MEMORY_TYPES for item in (mount, *above))
 
 
 def is_above(folder: str, point: str) -> bool:
@@ -231,9 +231,13 @@ class MountsCollector:
         if self._probe is None:
             return {}
         read_space = self._read_space
-        local = {one.point for one in chosen if read_space and answers_from_memory(one, mounts)}
+        local = {
+            mount.point for mount in chosen if read_space and answers_from_memory(mount, mounts)
+        }
         try:
-            answers = dict(self._probe([one.point for one in chosen if one.point not in local]))
+            answers = dict(
+                self._probe([mount.point for mount in chosen if mount.point not in local])
+            )
         except OSError as error:
             raise SourceError("cannot start the probe of the mounts") from error
         if read_space is not None:

@@ -80,14 +80,14 @@ class NfsCollector:
         mounts = parse_mountstats(data.decode("utf-8", "replace"))
         if not mounts:
             raise NoSourceError(f"no NFS mount in {self._path}")
-        for one in mounts[:MOUNTS_MAX]:
-            labels = (("mount", one.mount), ("type", one.type))
-            again = max(0, one.transmissions - one.operations)
-            yield Metric("rankmend_nfs_operations_total", one.operations, labels)
+        for mount in mounts[:MOUNTS_MAX]:
+            labels = (("mount", mount.mount), ("type", mount.type))
+            again = max(0, mount.transmissions - mount.operations)
+            yield Metric("rankmend_nfs_operations_total", mount.operations, labels)
             yield Metric("rankmend_nfs_retransmissions_total", again, labels)
-            yield Metric("rankmend_nfs_timeouts_total", one.timeouts, labels)
-            yield Metric("rankmend_nfs_queue_seconds_total", one.queued_s, labels)
-            yield Metric("rankmend_nfs_response_seconds_total", one.response_s, labels)
+            yield Metric("rankmend_nfs_timeouts_total", mount.timeouts, labels)
+            yield Metric("rankmend_nfs_queue_seconds_total", mount.queued_s, labels)
+            yield Metric("rankmend_nfs_response_seconds_total", mount.response_s, labels)
 
 
 def parse_mountstats(text: str) -> list[NfsMount]:

@@ -259,7 +259,7 @@ class NicCollector:
         } - USED_COUNTERS
         folders = [folder / "counters", folder / "hw_counters"]
         hardware = _find_hardware(folders, labels, unlisted)
-        judged = tuple(one for one in hardware if self._is_judged(*one[1:]))
+        judged = tuple(item for item in hardware if self._is_judged(*item[1:]))
         return _Port(
             device=device,
             number=folder.name,
@@ -269,11 +269,13 @@ class NicCollector:
             states=tuple((str(folder / name), metric) for name, metric in _STATES),
             info=Metric("rankmend_nic_port_info", 1, info),
             group=f"{board} {link_layer}" if board else "",
-            counters=tuple(one for one in counters if one[2] in QUICK_COUNTERS),
-            slow_counters=tuple(one for one in counters if one[2] not in QUICK_COUNTERS | shown),
-            shown_counters=tuple(one for one in counters if one[2] in shown),
+            counters=tuple(counter for counter in counters if counter[2] in QUICK_COUNTERS),
+            slow_counters=tuple(
+                counter for counter in counters if counter[2] not in QUICK_COUNTERS | shown
+            ),
+            shown_counters=tuple(counter for counter in counters if counter[2] in shown),
             hardware=judged,
-            shown_hardware=tuple(one for one in hardware if one not in judged),
+            shown_hardware=tuple(item for item in hardware if item not in judged),
             unlisted=tuple(dict.fromkeys(unlisted)),
         )
 

@@ -129,11 +129,11 @@ def _ethernet_port(
 def available_ratio(ports: Sequence[PortHealth]) -> float:
     """Return the share of a plane's rate that is there, 0 to 1; where rates are not known, the share of its ports."""
     rates = [
-        (one.rate_bytes_per_s or 0.0 if one.is_up else 0.0, one.rate_max_bytes_per_s)
-        for one in ports
+        (port.rate_bytes_per_s or 0.0 if port.is_up else 0.0, port.rate_max_bytes_per_s)
+        for port in ports
     ]
-    if any(rate_max is None or (rate == 0 and one.is_up) for (rate, rate_max), one in zip(rates, ports, strict=True)):  # fmt: skip
-        return sum(one.is_up for one in ports) / len(ports)
+    if any(rate_max is None or (rate == 0 and port.is_up) for (rate, rate_max), port in zip(rates, ports, strict=True)):  # fmt: skip
+        return sum(port.is_up for port in ports) / len(ports)
     return min(1.0, sum(rate for rate, _max in rates) / sum(most or 0.0 for _rate, most in rates))
 
 
@@ -166,14 +166,14 @@ class PlanesCollector:
             }
         )
         by_plane: dict[str, dict[Port, PortHealth]] = {}
-        for port, one in ports.items():
-            by_plane.setdefault(one.plane, {})[port] = one
+        for port, item in ports.items():
+            by_plane.setdefault(item.plane, {})[port] = item
         for plane, own in sorted(by_plane.items()):
             labels = (("plane", plane),)
             health = list(own.values())
             available = available_ratio(health)
             yield Metric("rankmend_plane_ports", len(health), labels)
-            yield Metric("rankmend_plane_ports_up", sum(one.is_up for one in health), labels)
+            yield Metric("rankmend_plane_ports_up", sum(item.is_up for item in health), labels)
             yield Metric("rankmend_plane_available_ratio", available, labels)
             for job_id in jobs:
                 more = (*labels, ("job_id", job_id))
@@ -185,13 +185,13 @@ class PlanesCollector:
 def _load(
     plane: str, ports: Mapping[Port, PortHealth], before: Mapping[Port, PortHealth], passed_s: float
 ) -> Iterator[Metric]:
-    rate = sum(one.rate_bytes_per_s or 0.0 for one in ports.values() if one.is_up)
+    rate = sum(item.rate_bytes_per_s or 0.0 for item in ports.values() if item.is_up)
     if passed_s <= 0 or rate <= 0:
         return
     for place, direction in enumerate(_DIRECTIONS):
         moved = 0.0
-        for port, one in ports.items():
-            new, old = one.totals[place], before[port].totals[place] if port in before else None
+        for port, item in ports.items():
+            new, old = item.totals[place], before[port].totals[place] if port in before else None
             if new is not None and old is not None and new >= old:  # else the counter began anew
                 moved += new - old
         labels = (("plane", plane), ("direction", direction))

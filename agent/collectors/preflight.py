@@ -52,8 +52,8 @@ class PreflightCollector:
         age_s = max(0.0, self._clock.unix_s() - result.began_unix_s)
         yield Metric("rankmend_preflight_age_seconds", age_s, level)
         yield Metric("rankmend_preflight_duration_seconds", result.took_s, level)
-        failed = [one for one in result.checks if one.standing == CheckStanding.FAILED.value]
-        parts = {(one.name, one.part) for one in failed if one.name != HEALTH_CHECK}
+        failed = [check for check in result.checks if check.standing == CheckStanding.FAILED.value]
+        parts = {(check.name, check.part) for check in failed if check.name != HEALTH_CHECK}
         for name, part in sorted(parts)[:FAILED_MAX]:
             yield Metric("rankmend_preflight_check_failed", 1, (("check", name), ("part", part)))
 

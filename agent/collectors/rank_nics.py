@@ -41,7 +41,7 @@ def join_ranks(metrics: Iterable[Metric]) -> Iterator[Metric]:
     ports = [port for port in found[_PLANE_INFO] if port["plane"] == Plane.COMPUTE.value]
     seen: set[tuple[tuple[str, str], ...]] = set()
     for place in found[_GPU_INFO]:
-        near = [one for one in found[_AFFINITY_INFO] if one["pci_bus_id"] == place["pci_bus_id"]]
+        near = [item for item in found[_AFFINITY_INFO] if item["pci_bus_id"] == place["pci_bus_id"]]
         for port, closeness in _nearest(ports, near):
             labels = (
                 ("job_id", place["job_id"]),
@@ -59,7 +59,7 @@ def join_ranks(metrics: Iterable[Metric]) -> Iterator[Metric]:
 
 
 def _nearest(ports: Sequence[Labels], near: Sequence[Labels]) -> list[tuple[Labels, Closeness]]:
-    closeness_of = {one["device"]: Closeness(one["closeness"]) for one in near}
+    closeness_of = {labels["device"]: Closeness(labels["closeness"]) for labels in near}
     known = [
         (port, closeness_of[port["device"]]) for port in ports if port["device"] in closeness_of
     ]

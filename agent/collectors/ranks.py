@@ -88,7 +88,9 @@ class RanksCollector:
         self.newest = RanksView(now_s, tuple(samples))
         ids = {job.job_id for job in jobs}
         seen = tuple(sample for sample in samples if sample.identity.job_id in ids)
-        paths = {(str(one.identity.job_id), one.identity.rank): one.reader.name for one in watched}
+        paths = {
+            (str(item.identity.job_id), item.identity.rank): item.reader.name for item in watched
+        }
         self._note_ends(look.ended, now_s)
         self.newest_watched = WatchedSamples(now_s, tuple(jobs), seen, paths, self._ended)
         for sample in samples:
@@ -98,19 +100,19 @@ class RanksCollector:
             about = (("job_id", str(job.job_id)), ("job_name", job.name), ("user", job.user))
             started = (("launcher", job.launcher), ("slurm_job", job.slurm_job))
             yield Metric("rankmend_watched_job_info", 1, (*about, *started))
-        for told in self._table.told():
-            yield from told_metrics(told, now_s)
-        for one in self._table.checkpoints():
-            yield from checkpoint_metrics(one, now_s)
+        for reported in self._table.told():
+            yield from told_metrics(reported, now_s)
+        for checkpoint in self._table.checkpoints():
+            yield from checkpoint_metrics(checkpoint, now_s)
 
     def _note_ends(self, ended: Iterable[EndedRank], now_s: float) -> None:
         """Read the last that ranks told which have ended, and keep it for some reports: one may be lost."""
-        kept = [one for one in self._ended if now_s - one.at_s < ENDED_TOLD_S]
-        for one in ended:
-            sample = read_rank(one.rank, now_s, STEPS_MAX + 1)
+        retained = [item for item in self._ended if now_s - item.at_s < ENDED_TOLD_S]
+        for rank in ended:
+            sample = read_rank(rank.rank, now_s, STEPS_MAX + 1)
             if sample.progress is not None:
-                kept.append(EndedSample(now_s, one.job, sample))
-        self._ended = tuple(kept[-RANKS_MAX:])
+                retained.append(EndedSample(now_s, rank.job, sample))
+        self._ended = tuple(retained[-RANKS_MAX:])
 
     def _pod_of(self, sample: RankSample) -> Iterator[Metric]:
         # A process's own word of its number is of its container, and another process here.
@@ -120,5 +122,5 @@ class RanksCollector:
         if pod is not None:
             identity = sample.identity
             about = (("job_id", str(identity.job_id)), ("rank", str(identity.rank)))
-            told = (("pod", pod.name), ("namespace", pod.namespace), ("pod_uid", pod.uid))
-            yield Metric("rankmend_rank_pod_info", 1, (*about, *told))
+            reported = (("pod", pod.name), ("namespace", pod.namespace), ("pod_uid", pod.uid))
+            yield Metric("rankmend_rank_pod_info", 1, (*about, *reported))

@@ -208,7 +208,7 @@ def walk_bmc(session: Session, deadline_s: float) -> Walk:
     root = session.get(ROOT, deadline_s)
     chassis_path = forms.link(root, "Chassis")
     kinds = ("ThermalEquipment", "PowerEquipment")
-    if chassis_path is None and not any(forms.link(root, one) for one in kinds):
+    if chassis_path is None and not any(forms.link(root, kind) for kind in kinds):
         raise SourceError("the BMC shows no chassis")
     walk.expansion = forms.expansion(root)
     walk.seen.add(ROOT.rstrip("/"))

@@ -136,7 +136,7 @@ class VersionsCollector:
             yield Metric("rankmend_version_info", 1, (*labels, ("version", found.version)))
             if found.component in self._baseline:
                 allowed = self._baseline[found.component]
-                is_allowed = any(fnmatch.fnmatchcase(found.version, one) for one in allowed)
+                is_allowed = any(fnmatch.fnmatchcase(found.version, item) for item in allowed)
                 yield Metric("rankmend_version_matches_baseline", int(is_allowed), labels)
         for component in sorted(self._baseline.keys() - {found.component for found in versions}):
             labels = (("component", component), ("device", ""))
@@ -182,7 +182,9 @@ class VersionsCollector:
         devices = [*topology.gpus, *(nic.pci for nic in topology.nics)]
         addresses = [device.bus_id for device in devices if device.bus_id]
         functions = self._sysfs_root / "bus" / "pci" / "devices"
-        types = {read_text(functions / one / "iommu_group" / "type") or "" for one in addresses}
+        types = {
+            read_text(functions / address / "iommu_group" / "type") or "" for address in addresses
+        }
         for version in sorted(types - {""}):
             yield InstalledVersion("iommu", "", version)
         if addresses and types == {""} and not list_known(self._sysfs_root / "class/iommu", []):
@@ -192,7 +194,7 @@ class VersionsCollector:
         """Return which redirects of ACS are on at each bridge above a GPU or a network card."""
         try:
             bridges = self._read_acs() if self._read_acs is not None else []
-            problem = "; ".join(sorted({one.error for one in bridges if one.error}))
+            problem = "; ".join(sorted({bridge.error for bridge in bridges if bridge.error}))
         except NoSourceError:
             return
         except SourceError as error:
@@ -200,9 +202,11 @@ class VersionsCollector:
         if problem and problem != self._acs_problem:
             log.warning("the ACS of PCIe bridges can't be read", extra={"error": problem[:500]})
         self._acs_problem = problem
-        for one in bridges:
-            if not one.error:
-                yield InstalledVersion("pcie_acs", one.bridge, redirects_in_words(one.control))
+        for bridge in bridges:
+            if not bridge.error:
+                yield InstalledVersion(
+                    "pcie_acs", bridge.bridge, redirects_in_words(bridge.control)
+                )
 
     def _read_nccl(self) -> Iterator[InstalledVersion]:
         """Return the versions of NCCL that a program of this node finds if it brings none of its own."""

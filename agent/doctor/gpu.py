@@ -73,19 +73,21 @@ def read_switch_ports(
     Root ports are left out: they pass nothing on by themselves. ``ask`` asks the agent of what only root may read.
     """
     try:
-        bridges = [one for one, is_of_switch in list_bridges(places.sysfs).items() if is_of_switch]
+        bridges = [
+            item for item, is_of_switch in list_bridges(places.sysfs).items() if is_of_switch
+        ]
     except SourceError:
         return (), False
     read = list(read_acs(places.sysfs, bridges))
-    told = ask() if ask is not None and any(one.is_root_only for one in read) else {}
+    reported = ask() if ask is not None and any(ac.is_root_only for ac in read) else {}
     ports = []
-    for one in read:
-        words = None if one.error else redirects_in_words(one.control)
-        if one.is_root_only:
-            words = told.get(one.bridge)
+    for ac in read:
+        words = None if ac.error else redirects_in_words(ac.control)
+        if ac.is_root_only:
+            words = reported.get(ac.bridge)
         has_redirect = None if words is None else words != OFF
-        ports.append(SwitchPort(one.bridge, has_redirect, one.is_root_only and words is None))
-    return tuple(ports), any(one.is_root_only and one.bridge in told for one in read)
+        ports.append(SwitchPort(ac.bridge, has_redirect, ac.is_root_only and words is None))
+    return tuple(ports), any(ac.is_root_only and ac.bridge in reported for ac in read)
 
 
 def ask_nvml(load: Callable[[], Any]) -> tuple[NvmlAnswer, str, int | None, int]:
@@ -127,7 +129,7 @@ def _unit_state(systemctl: UnitSource | None) -> UnitState:
         units = parse_units(systemctl.show([FABRIC_MANAGER]))
     except RankmendError:
         return UnitState.UNTOLD
-    unit: SystemdUnit | None = next((one for one in units if one.name == FABRIC_MANAGER), None)
+    unit: SystemdUnit | None = next((item for item in units if item.name == FABRIC_MANAGER), None)
     if unit is None or unit.load == "not-found":
         return UnitState.NOT_INSTALLED
     return UnitState.ACTIVE if unit.is_active else UnitState.INACTIVE

@@ -101,7 +101,7 @@ def read_agent_facts(
     config, state, error = load_setup(path)
     chosen = config or AgentSetup()
     sockets = _sockets(places, chosen)
-    found = next((one for one in sockets if one.exists()), sockets[0])
+    found = next((item for item in sockets if item.exists()), sockets[0])
     page, page_error = _fetch_page(chosen)
     folder = Path(chosen.state_dir) if chosen.state_dir else places.at(SERVICE_STATE_DIR)
     is_service = state is not ConfigState.ABSENT or folder.exists()
@@ -193,4 +193,6 @@ def _redirects_in(page: str) -> dict[str, str]:
         for sample in family.samples
         if sample.name == "rankmend_version_info"
     ]
-    return {one["device"]: one["version"] for one in labels if one["component"] == "pcie_acs"}
+    return {
+        label["device"]: label["version"] for label in labels if label["component"] == "pcie_acs"
+    }

@@ -34,7 +34,7 @@ def find_part(places: Places) -> PodPart | None:
     if not places.is_live:
         return None
     named = places.environment.get(PART, "")
-    return next((one for one in PodPart if one.value == named), None)
+    return next((part for part in PodPart if part.value == named), None)
 
 
 def read_pod(
@@ -133,26 +133,26 @@ def token_left_s(token: str, unix_s: float) -> float | None:
     if len(parts) != 3:
         return None
     try:
-        told = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
-        return float(told["exp"]) - unix_s
+        reported = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+        return float(reported["exp"]) - unix_s
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 
 
 def _api(part: PodPart, given: tuple[str | None, str | None], answer_s: float) -> dict[str, Any]:
-    asked = {"needs_api": True, "is_by_file": given[0] is not None}
+    requested = {"needs_api": True, "is_by_file": given[0] is not None}
     try:
         require(Extra.KUBERNETES, "rankmend doctor kubernetes")
         api = connect(*given, answer_s)
     except ConfigError as error:
-        return {**asked, "api": ApiAnswer.NOT_ASKED, "api_text": str(error)}
+        return {**requested, "api": ApiAnswer.NOT_ASKED, "api_text": str(error)}
     try:
-        missing = tuple(one for one in RIGHTS[part] if not _may(api, one))
+        missing = tuple(item for item in RIGHTS[part] if not _may(api, item))
     except (ManagerDeniedError, KubernetesLoginError) as error:
-        return {**asked, "api": ApiAnswer.DENIED, "api_text": str(error)}
+        return {**requested, "api": ApiAnswer.DENIED, "api_text": str(error)}
     except ManagerError as error:
-        return {**asked, "api": ApiAnswer.AWAY, "api_text": str(error)}
-    return {**asked, "api": ApiAnswer.ANSWERS, "missing": missing}
+        return {**requested, "api": ApiAnswer.AWAY, "api_text": str(error)}
+    return {**requested, "api": ApiAnswer.ANSWERS, "missing": missing}
 
 
 def _may(api: KubernetesApi, right: Right) -> bool:
@@ -164,8 +164,8 @@ def _may(api: KubernetesApi, right: Right) -> bool:
         "subresource": subresource,
         "namespace": right.namespace,
     }
-    told = api.call("POST", _REVIEWS, body={"spec": {"resourceAttributes": about}})
-    return bool((told.get("status") or {}).get("allowed"))
+    reported = api.call("POST", _REVIEWS, body={"spec": {"resourceAttributes": about}})
+    return bool((reported.get("status") or {}).get("allowed"))
 
 
 def _volume(places: Places, state_dir: Path) -> VolumeFact:

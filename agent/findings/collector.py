@@ -264,14 +264,14 @@ class FindingsCollector:
         if self._store is None:
             return state
         try:
-            asked = self._store.released()
+            requested = self._store.released()
         except StorageError as error:  # the findings themselves need no disk
             if str(error) != self._release_trouble:
                 log.error("cannot look for released findings", extra={"error": str(error)})  # noqa: TRY400
-            self._release_trouble, asked = str(error), []
+            self._release_trouble, requested = str(error), []
         else:
             self._release_trouble = ""
-        for finding_id in asked:
+        for finding_id in requested:
             released = release(state, finding_id)
             fields = {"finding": finding_id}
             if released is None:

@@ -114,10 +114,10 @@ def make_snapshot(
         for name in by_collector.keys() - {_RUNNER, *(view.name for view in views)}:
             changed.update(by_collector.pop(name).names)
         seen.by_metric = {
-            name: one
+            name: item
             for collector in (*(view.name for view in views), _RUNNER)
-            for one in (by_collector[collector],)
-            for name in one.names
+            for item in (by_collector[collector],)
+            for name in item.names
         }
     silent = {
         view.name
@@ -143,7 +143,9 @@ def _see_runner(
     known = seen.by_collector.get(_RUNNER)
     is_new = known is None or seen.standing != standing
     if known is None or is_new:
-        steady = [one for view in views for one in runner_metrics(view) if one.name not in TIMED]
+        steady = [
+            metric for view in views for metric in runner_metrics(view) if metric.name not in TIMED
+        ]
         revision = Revision(NEVER if known is None else known.revision + 1)
         series = _by_metric(steady)
         changed.update(() if known is None else known.names, series)
@@ -154,7 +156,7 @@ def _see_runner(
     known.at_s = now_s
     if timed:  # without a revision: they change with each look
         times = _by_metric(
-            one for view in views for one in runner_metrics(view) if one.name in TIMED
+            metric for view in views for metric in runner_metrics(view) if metric.name in TIMED
         )
         known.series.update(times)
         changed.update(times)

@@ -37,7 +37,7 @@ def merge(facts: Iterable[GpuJob]) -> tuple[GpuJob, ...]:
     joined: list[GpuJob] = []  # each group as one job
     groups_of: dict[tuple[int, str], list[int]] = {}  # by a name: which of the three, and its text
     # What says most comes first, so that what says less finds where it belongs.
-    for fact in sorted(facts, key=lambda one: (-sum(map(bool, one.names)), one.names)):
+    for fact in sorted(facts, key=lambda fact: (-sum(map(bool, fact.names)), fact.names)):
         if not any(fact.names):
             continue
         named = [name for name in enumerate(fact.names) if name[1]]
@@ -54,8 +54,8 @@ def merge(facts: Iterable[GpuJob]) -> tuple[GpuJob, ...]:
     return tuple(joined[:JOBS_OF_GPU_MAX])
 
 
-def _is_same_job(one: GpuJob, other: GpuJob) -> bool:
-    pairs = [(a, b) for a, b in zip(one.names, other.names, strict=True) if a and b]
+def _is_same_job(job: GpuJob, other: GpuJob) -> bool:
+    pairs = [(a, b) for a, b in zip(job.names, other.names, strict=True) if a and b]
     return bool(pairs) and all(a == b for a, b in pairs)
 
 

@@ -105,11 +105,11 @@ def read_process(procfs: Path, pid: int) -> tuple[GpuJob, int | None]:
     folder = procfs / str(pid)
     cgroups = _read(folder / "cgroup").decode("utf-8", errors="replace")
     slurm_job, pod_uid = slurm_job_of(cgroups), pod_uid_of(cgroups)
-    told, name = slurm_environment(_read(folder / "environ", _ENVIRONMENT_BYTES_MAX))
+    reported, name = slurm_environment(_read(folder / "environ", _ENVIRONMENT_BYTES_MAX))
     if not slurm_job and cgroups and f"/{_SESSION}" not in cgroups:
-        slurm_job = told
+        slurm_job = reported
     status = _read(folder / "status").decode("utf-8", errors="replace")
-    is_told = bool(told) and told == slurm_job
+    is_told = bool(reported) and reported == slurm_job
     return GpuJob(slurm_job=slurm_job, job_name=name if is_told else "", pod_uid=pod_uid), uid_of(
         status
     )

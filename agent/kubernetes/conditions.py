@@ -57,17 +57,21 @@ def read_page(data: bytes) -> tuple[PublishedFinding, ...]:
         page = msgspec.json.decode(data, type=_Page)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise SourceError(f"not the agent's page of findings: {error}") from error
-    shown = [one for one in page.findings if one.severity in _RANKING and not one.is_silenced]
-    shown.sort(key=lambda one: (_RANKING[one.severity], one.since, one.id))
+    shown = [
+        finding
+        for finding in page.findings
+        if finding.severity in _RANKING and not finding.is_silenced
+    ]
+    shown.sort(key=lambda finding: (_RANKING[finding.severity], finding.since, finding.id))
     return tuple(
         PublishedFinding(
-            one.id,
-            _kind_of(one.check),
-            one.severity,
-            printable(f"{one.summary} (action: {one.action})")[:_TEXT_MAX],
-            one.since,
+            finding.id,
+            _kind_of(finding.check),
+            finding.severity,
+            printable(f"{finding.summary} (action: {finding.action})")[:_TEXT_MAX],
+            finding.since,
         )
-        for one in shown
+        for finding in shown
     )
 
 
@@ -83,20 +87,20 @@ def conditions_for(
     """Return the conditions to set; ``known``: status by type of ours that the node has, which end where nothing is found."""
     by_kind: dict[str, list[PublishedFinding]] = {}
     room = TYPES_MAX - len(known)
-    for one in found:
-        if one.kind not in by_kind and one.kind not in known:
+    for finding in found:
+        if finding.kind not in by_kind and finding.kind not in known:
             if room <= 0:
                 continue
             room -= 1
-        by_kind.setdefault(one.kind, []).append(one)
+        by_kind.setdefault(finding.kind, []).append(finding)
     firing = dict(list(by_kind.items())[:CONDITIONS_MAX])
     conditions = [
         _condition(
             kind,
             "True",
             ones[0].severity.capitalize(),
-            "; ".join(one.text for one in ones)[:_TEXT_MAX],
-            min(one.since_unix_s for one in ones),
+            "; ".join(item.text for item in ones)[:_TEXT_MAX],
+            min(item.since_unix_s for item in ones),
         )
         for kind, ones in firing.items()
     ]
@@ -120,9 +124,9 @@ def our_types(node: Mapping[str, Any]) -> dict[str, str]:
     """Return the status of each condition of ours on a node's object, by type."""
     conditions = (node.get("status") or {}).get("conditions") or ()
     return {
-        str(one.get("type")): str(one.get("status"))
-        for one in conditions
-        if str(one.get("type", "")).startswith(PREFIX)
+        str(condition.get("type")): str(condition.get("status"))
+        for condition in conditions
+        if str(condition.get("type", "")).startswith(PREFIX)
     }
 
 

@@ -52,15 +52,15 @@ def message_types() -> tuple[Any, Any]:
     def message(name: str, *fields: tuple[str, int, str, bool]) -> None:
         made = file.message_type.add(name=name)
         for label, number, kind, is_list in fields:
-            told = made.field.add(
+            reported = made.field.add(
                 name=label,
                 number=number,
                 label=field.LABEL_REPEATED if is_list else field.LABEL_OPTIONAL,
             )
             if kind == "string":
-                told.type = field.TYPE_STRING
+                reported.type = field.TYPE_STRING
             else:
-                told.type, told.type_name = field.TYPE_MESSAGE, f".v1.{kind}"
+                reported.type, reported.type_name = field.TYPE_MESSAGE, f".v1.{kind}"
 
     message("ListPodResourcesRequest")
     message("ListPodResourcesResponse", ("pod_resources", 1, "PodResources", True))
@@ -102,23 +102,23 @@ def list_pods(socket: Path, timeout_s: float = TIMEOUT_S) -> tuple[PodDevices, .
                 request_serializer=request.SerializeToString,
                 response_deserializer=answer.FromString,
             )
-            told = call(request(), timeout=timeout_s)
+            reported = call(request(), timeout=timeout_s)
     except grpc.RpcError as error:
         code, details = error.code(), error.details()
         raise SourceError(
             f"kubelet's pod resources at {socket}: {code.name.lower()}: {str(details)[:200]}"
         ) from error
-    return tuple(_devices_of(told))
+    return tuple(_devices_of(reported))
 
 
-def _devices_of(told: Any) -> list[PodDevices]:
+def _devices_of(reported: Any) -> list[PodDevices]:
     found = []
-    for pod in told.pod_resources:
+    for pod in reported.pod_resources:
         for container in pod.containers:
             devices = tuple(
                 device
-                for one in container.devices
-                for device in one.device_ids
+                for item in container.devices
+                for device in item.device_ids
                 if device.startswith(_PREFIXES)
             )
             if devices:
@@ -131,12 +131,12 @@ def checkpoint_of(pods: Sequence[PodDevices], names: Mapping[str, tuple[str, str
     uids = {name: uid for uid, name in names.items()}
     entries = [
         {
-            "PodUID": uids[one.namespace, one.pod],
-            "ContainerName": one.container,
-            "DeviceIDs": list(one.devices),
+            "PodUID": uids[pod.namespace, pod.pod],
+            "ContainerName": pod.container,
+            "DeviceIDs": list(pod.devices),
         }
-        for one in pods
-        if (one.namespace, one.pod) in uids
+        for pod in pods
+        if (pod.namespace, pod.pod) in uids
     ]
     return msgspec.json.encode({"Data": {"PodDeviceEntries": entries}})
 

@@ -81,19 +81,19 @@ class Teller:
                 self._told, self._told_at_s = _SILENT, now_s
             return
         self._answered_at_s = now_s
-        told = found
-        if self._is_due(told, now_s):
+        reported = found
+        if self._is_due(reported, now_s):
             self._set(conditions_for(found, self._known(), self._clock.unix_s()))
-            self._told, self._told_at_s = told, now_s
+            self._told, self._told_at_s = reported, now_s
         self._tell_events(found)
 
-    def _is_due(self, told: object, now_s: float) -> bool:
+    def _is_due(self, reported: object, now_s: float) -> bool:
         """Return whether this is news, or was said long ago: the node may have been made anew since."""
-        return told != self._told or now_s - self._told_at_s >= AGAIN_S
+        return reported != self._told or now_s - self._told_at_s >= AGAIN_S
 
     def _keep_unknown(self, why: str) -> None:
-        asked = [kind for kind, status in self._known().items() if status != "Unknown"]
-        self._set(unknown_conditions(asked, why, self._clock.unix_s()))
+        requested = [kind for kind, status in self._known().items() if status != "Unknown"]
+        self._set(unknown_conditions(requested, why, self._clock.unix_s()))
 
     @property
     def _path(self) -> str:
@@ -109,11 +109,13 @@ class Teller:
 
     def _tell_events(self, found: Sequence[PublishedFinding]) -> None:
         """Tell of what was not told yet, some at a time. One that is refused keeps no other from being told."""
-        fresh = [one for one in found[: EVENTS_MAX // 2] if _key(one) not in self._events]
+        fresh = [
+            finding for finding in found[: EVENTS_MAX // 2] if _key(finding) not in self._events
+        ]
         refused: KubernetesError | None = None
-        for one in fresh[:EVENTS_A_LOOK_MAX]:
+        for finding in fresh[:EVENTS_A_LOOK_MAX]:
             try:
-                self._tell_event(one)
+                self._tell_event(finding)
             except (ManagerAwayError, ManagerDeniedError):
                 raise
             except KubernetesError as error:

@@ -281,7 +281,7 @@ class KnownGpus:
 
     def _place(self, index: int, uuid: str) -> _Gpu:
         """Return the card of this UUID, which has this index now, with what is known of it; one that was unnamed gets its name."""
-        before = next((at for at, one in self._gpus.items() if one.uuid == uuid), None)
+        before = next((at for at, gpu in self._gpus.items() if gpu.uuid == uuid), None)
         known = self._away.pop(uuid, None) if before is None else self._gpus.pop(before)
         if self._gpus[index].uuid:  # another card was in its place
             self._put_away(index)

@@ -153,7 +153,9 @@ class Exposition:
             if key not in self._pages:
                 segments = self._cut(openmetrics, compressed)
                 self._pages[key] = (
-                    _gzip(segments) if compressed else b"".join([one.data for one in segments])
+                    _gzip(segments)
+                    if compressed
+                    else b"".join([segment.data for segment in segments])
                 )
             return self._pages[key]
 

@@ -55,7 +55,9 @@ def decode(data: bytes, name: str) -> Baseline:
 
 def encode(baseline: Baseline) -> bytes:
     rows = [
-        _FigureRows(figure, model, [(one.node, one.unix_s, one.value) for one in samples])
+        _FigureRows(
+            figure, model, [(sample.node, sample.unix_s, sample.value) for sample in samples]
+        )
         for (figure, model), samples in baseline.samples.items()
     ]
     return msgspec.json.encode(_BaselineFile(VERSION, rows))

@@ -157,7 +157,7 @@ class LoadChildren:
         for running in chosen:
             _kill(running)
         ends: dict[str, ChildEnd] = {}
-        while left := [one for one in chosen if one.name in self._running]:
+        while left := [item for item in chosen if item.name in self._running]:
             for running in left:
                 end = self._look(running)
                 if end is not None:
@@ -172,17 +172,17 @@ class LoadChildren:
     def _read(self, left: Sequence[_Running]) -> None:
         """Wait for output of any, a moment at most, and keep what is there."""
         descriptors = [self._wake] if self._wake is not None else []
-        descriptors += [one.output for one in left if one.output >= 0]
-        descriptors += [one.errors for one in left if one.errors >= 0]
+        descriptors += [running.output for running in left if running.output >= 0]
+        descriptors += [running.errors for running in left if running.errors >= 0]
         if not descriptors:
             time.sleep(_LOOK_S)
             return
         ready = set(select.select(descriptors, [], [], _LOOK_S * 5)[0])
-        for one in left:
-            if one.output in ready:
-                one.output = _take(one.output, one.data, _LINES_BYTES_MAX)
-            if one.errors in ready:
-                one.errors = _take(one.errors, one.told, None)
+        for running in left:
+            if running.output in ready:
+                running.output = _take(running.output, running.data, _LINES_BYTES_MAX)
+            if running.errors in ready:
+                running.errors = _take(running.errors, running.told, None)
 
     def _look(self, running: _Running) -> ChildEnd | None:
         """Return how a process ended if it has; kill it at its deadline, and leave it if that does not help."""
@@ -219,8 +219,10 @@ class LoadChildren:
         del self._running[running.name]
         status = running.status
         code = None if status is None else os.waitstatus_to_exitcode(status)
-        told = bytes(running.told[-_ERRORS_BYTES_KEPT:]).decode("utf-8", "replace")
-        return ChildEnd(kind, code, bytes(running.data), told, now_s - running.began_s, waits_in)
+        reported = bytes(running.told[-_ERRORS_BYTES_KEPT:]).decode("utf-8", "replace")
+        return ChildEnd(
+            kind, code, bytes(running.data), reported, now_s - running.began_s, waits_in
+        )
 
 
 def _become_child(
@@ -239,8 +241,8 @@ def _become_child(
             os._exit(1)
         os.setsid()
         signal.set_wakeup_fd(-1)
-        for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal.SIGPIPE):
-            signal.signal(one, signal.SIG_DFL)
+        for item in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal.SIGPIPE):
+            signal.signal(item, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, limit_s + REAP_S + _ALONE_S)
         null = os.open(os.devnull, os.O_RDONLY)
         for source, target in ((null, 0), (output, 1), (errors, 2)):

@@ -81,7 +81,7 @@ def _move_away(path: Path) -> None:
 
 def start_delay_s(node: str, within_s: float) -> float:
     """Return when a node of this name begins, from 0 to ``within_s``."""
-    return within_s * (sum(ord(one) * (n + 1) for n, one in enumerate(node)) % 997) / 997
+    return within_s * (sum(ord(item) * (n + 1) for n, item in enumerate(node)) % 997) / 997
 
 
 def sleep_until(until_s: float) -> None:

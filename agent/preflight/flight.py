@@ -77,8 +77,10 @@ class _Gathered:
     verdicts: list[CheckVerdict] = field(default_factory=list)
 
     def take(self, answers: StepAnswers) -> None:
-        for one in answers.figures:
-            self.figures.setdefault((one.name, one.part, one.model), []).append(one.value)
+        for figure in answers.figures:
+            self.figures.setdefault((figure.name, figure.part, figure.model), []).append(
+                figure.value
+            )
         self.bits += answers.bits
         self.verdicts += answers.verdicts
         for name, value in answers.signs.items():
@@ -86,19 +88,21 @@ class _Gathered:
 
     def take_better(self, answers: StepAnswers) -> None:
         """Take in a second measurement: the better figure counts, and all that was wrong."""
-        for one in answers.figures:
-            values = self.figures.setdefault((one.name, one.part, one.model), [one.value])
-            best = better(KINDS[one.name], median(values), one.value)
-            self.figures[one.name, one.part, one.model] = [best]
+        for figure in answers.figures:
+            values = self.figures.setdefault(
+                (figure.name, figure.part, figure.model), [figure.value]
+            )
+            best = better(KINDS[figure.name], median(values), figure.value)
+            self.figures[figure.name, figure.part, figure.model] = [best]
         self.bits += answers.bits
         self.verdicts += answers.verdicts
 
     def forget_silence(self, steps: Collection[str]) -> None:
         """Drop that these gave no answer: they are asked again."""
         self.verdicts = [
-            one
-            for one in self.verdicts
-            if one.part not in steps or one.standing is not CheckStanding.SILENT
+            verdict
+            for verdict in self.verdicts
+            if verdict.part not in steps or verdict.standing is not CheckStanding.SILENT
         ]
 
     def all_figures(self) -> list[LoadFigure]:
@@ -147,7 +151,7 @@ class Flight:
             self._children.start_function(GPU_WATCH, self._make_gpu_watch, left_s)
         while self._may_begin_round(load_until_s):
             self._run_round(load_until_s)
-            if any(one.bad for one in self._gathered.bits):
+            if any(bit.bad for bit in self._gathered.bits):
                 break  # what computes wrongly needs no further proof
         self._measure_again(load_until_s)
         self._end_gpu_watch()
@@ -174,17 +178,17 @@ class Flight:
         return self._rounds == 0 or time.monotonic() + self._plan.bound_s <= until_s
 
     def _has_hung(self) -> bool:
-        return any(one.standing is CheckStanding.HUNG for one in self._gathered.verdicts)
+        return any(verdict.standing is CheckStanding.HUNG for verdict in self._gathered.verdicts)
 
     def _run_round(self, until_s: float) -> None:
         self._rounds += 1
         for planned in self._plan.stages:
             if self._is_stopped():
                 return
-            stage = [one for one in planned if self._rounds == 1 or not one.needs_others]
+            stage = [item for item in planned if self._rounds == 1 or not item.needs_others]
             for answers in self._run_stage(stage, until_s):
                 self._gathered.take(answers)
-        bad = [one for one in self._judge() if one.standing is CheckStanding.FAILED]
+        bad = [item for item in self._judge() if item.standing is CheckStanding.FAILED]
         self._say(f"round {self._rounds}: {len(bad)} failed" if bad else f"round {self._rounds}")
 
     def _run_stage(self, stage: Sequence[FlightStep], until_s: float) -> list[StepAnswers]:
@@ -234,10 +238,10 @@ class Flight:
         """Run the steps of figures that are too bad again, while there is time: another program may have disturbed them."""
         for pause_s in self._setup.retest_pauses_s:
             bad = {
-                one.part
-                for one in self._judge()
-                if one.standing is CheckStanding.SILENT
-                or (one.standing is CheckStanding.FAILED and one.value is not None)
+                item.part
+                for item in self._judge()
+                if item.standing is CheckStanding.SILENT
+                or (item.standing is CheckStanding.FAILED and item.value is not None)
             }
             stages = [
                 [step for step in stage if _parts_of(step) & bad and not step.needs_others]
@@ -290,9 +294,9 @@ class Flight:
             return []
         lines = end.lines()
         if end.kind is ChildEndKind.ENDED and lines and "page" in lines[0]:
-            told = lines[0]
-            may_read_all = bool(told.get("may_read_all", True))
-            return judge_health(told["page"], told["before"], may_read_all=may_read_all)
+            reported = lines[0]
+            may_read_all = bool(reported.get("may_read_all", True))
+            return judge_health(reported["page"], reported["before"], may_read_all=may_read_all)
         last = end.errors.strip().splitlines()[-1:]
         kind = StepEndKind(end.kind.value)
         said = judge_end(HEALTH, kind, end.status or 1, [], end.waits_in, "\n".join(last), HEALTH_S)
@@ -323,17 +327,23 @@ def _parts_of(step: FlightStep) -> set[str]:
 def _summed(bits: Iterable[BitCheck]) -> list[BitCheck]:
     """Return each comparison once: all that was wrong in all rounds, in the words of the worst."""
     found: dict[tuple[str, str, str, str], BitCheck] = {}
-    for one in bits:
-        key = (one.name, one.part, one.kind, one.digest)
+    for bit in bits:
+        key = (bit.name, bit.part, bit.kind, bit.digest)
         known = found.get(key)
-        if known is None or one.bad > known.bad:
-            found[key] = one
+        if known is None or bit.bad > known.bad:
+            found[key] = bit
     return list(found.values())
 
 
 def environment_for_loads(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of loads: the caller's, without what would start code of the hook in them."""
-    kept = {name: value for name, value in environment.items() if not name.startswith("RANKMEND_")}
+    retained = {
+        name: value for name, value in environment.items() if not name.startswith("RANKMEND_")
+    }
     # cuda:0 is then the GPU that NVML calls 0, and not the fastest one.
-    kept.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    return {**kept, "PYTHONDONTWRITEBYTECODE": "1", "LC_ALL": environment.get("LC_ALL", "C.UTF-8")}
+    retained.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    return {
+        **retained,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "LC_ALL": environment.get("LC_ALL", "C.UTF-8"),
+    }

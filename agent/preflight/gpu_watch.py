@@ -27,8 +27,8 @@ def name_gpus(environment: Mapping[str, str], count: int) -> list[int | str]:
     visible = environment.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return list(range(count))
-    names = [one.strip() for one in visible.split(",")]
-    return [int(one) if one.isdecimal() else one for one in names if one not in ("", "-1")]
+    names = [word.strip() for word in visible.split(",")]
+    return [int(name) if name.isdecimal() else name for name in names if name not in ("", "-1")]
 
 
 def watch_gpus(
@@ -42,7 +42,7 @@ def watch_gpus(
     """Return what loads print, once the descriptor ends: figures of each GPU, and what held its clocks down."""
     try:
         nvml.nvmlInit()
-        handles = [_handle(nvml, one) for one in gpus]
+        handles = [_handle(nvml, item) for item in gpus]
     except nvml.NVMLError as error:
         return {"lines": [{"skip": "gpu_clocks", "part": "node", "text": f"NVML: {error}"}]}
     watched = [GpuSamples() for _handle in handles]
@@ -51,9 +51,9 @@ def watch_gpus(
         at_s = now_s()
         passed_s, before_s = at_s - before_s, at_s
         for handle, samples in zip(handles, watched, strict=True):
-            one = _sample(nvml, handle, passed_s)
-            if one is not None:
-                samples.add(one, SAMPLES_MAX)
+            item = _sample(nvml, handle, passed_s)
+            if item is not None:
+                samples.add(item, SAMPLES_MAX)
     lines: list[dict[str, Any]] = []
     for number, (handle, samples) in enumerate(zip(handles, watched, strict=True)):
         # A GPU gets hotter the longer it works: figures of one level are compared.

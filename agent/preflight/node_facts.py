@@ -56,7 +56,7 @@ def host_model(procfs: Path, sysfs: Path) -> str:
 def count_gpus(procfs: Path, environment: Mapping[str, str]) -> int:
     visible = environment.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
-        return len([one for one in visible.split(",") if one.strip() not in ("", "-1")])
+        return len([word for word in visible.split(",") if word.strip() not in ("", "-1")])
     folder = procfs / "driver" / "nvidia" / "gpus"
     return len(list(folder.iterdir())) if folder.is_dir() else 0
 

@@ -82,7 +82,7 @@ def prepare(children: LoadChildren, wanted: WantedFacts) -> FlightPreparation:
     found = {name: _answer_of(end) for name, end in ends.items()}
     facts, slot = found.get("facts") or {}, found.get("slot") or {}
     baseline = found.get("baselines") or {}
-    verdicts = [_verdict(name, ends[name]) for name, one in found.items() if one is None]
+    verdicts = [_verdict(name, ends[name]) for name, item in found.items() if item is None]
     return FlightPreparation(
         str(facts.get("host_model", "unknown")),
         int(facts.get("gpus", 0)),
@@ -94,8 +94,8 @@ def prepare(children: LoadChildren, wanted: WantedFacts) -> FlightPreparation:
         slot.get("slot"),
         bool(slot.get("is_full")),
         tuple((found.get("ranks") or {}).get("jobs", ())),
-        tuple(one for one in verdicts if one is not None),
-        tuple(one["problem"] for one in found.values() if one and "problem" in one),
+        tuple(verdict for verdict in verdicts if verdict is not None),
+        tuple(item["problem"] for item in found.values() if item and "problem" in item),
     )
 
 
@@ -157,7 +157,7 @@ def _usual_file(folder: Path) -> Mapping[str, Any]:
         return {}
     inside = (Path(base, name) for base, _folders, names in os.walk(newest) for name in names)
     found = [_stat(path) for path in (newest, *islice(inside, _FILES_SEEN_MAX))]
-    sizes = [one.st_size for one in found if one is not None and stat.S_ISREG(one.st_mode)]
+    sizes = [item.st_size for item in found if item is not None and stat.S_ISREG(item.st_mode)]
     return {"bytes": max(sizes)} if sizes else {}
 
 

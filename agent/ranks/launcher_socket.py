@@ -274,8 +274,8 @@ def _match(offer: agent_socket.Offer, readers: list[ProgressReader]) -> list[Sho
     shown = []
     for rank, reader in zip(offer.ranks, readers, strict=True):
         identity = reader.identity
-        told = (offer.job_id, offer.attempt, rank.rank, rank.local_rank)
-        if told != (identity.job_id, identity.attempt, identity.rank, identity.local_rank):
+        reported = (offer.job_id, offer.attempt, rank.rank, rank.local_rank)
+        if reported != (identity.job_id, identity.attempt, identity.rank, identity.local_rank):
             raise SourceError(f"the file of rank {rank.rank} belongs to {identity}")
         shown.append(ShownRank(reader, rank.pid, offer.job_name))
     return shown

@@ -58,14 +58,14 @@ def rank_metrics(sample: RankSample, now_s: float) -> Iterator[Metric]:
             yield Metric("rankmend_rank_section_ratio", share, place)
 
 
-def _snapshot_metrics(kept: RankSnapshots, labels: Labels) -> Iterator[Metric]:
-    yield Metric("rankmend_rank_snapshots_total", kept.count, labels)
-    yield Metric("rankmend_rank_snapshots_refused_total", kept.refused, labels)
-    yield Metric("rankmend_rank_snapshot_stall_seconds_total", kept.stalled_s, labels)
-    yield Metric("rankmend_rank_snapshot_files", kept.level, labels)
-    if kept.newest_step is not None:
-        yield Metric("rankmend_rank_snapshot_step", kept.newest_step, labels)
-        yield Metric("rankmend_rank_snapshot_size_bytes", kept.state_bytes, labels)
+def _snapshot_metrics(retained: RankSnapshots, labels: Labels) -> Iterator[Metric]:
+    yield Metric("rankmend_rank_snapshots_total", retained.count, labels)
+    yield Metric("rankmend_rank_snapshots_refused_total", retained.refused, labels)
+    yield Metric("rankmend_rank_snapshot_stall_seconds_total", retained.stalled_s, labels)
+    yield Metric("rankmend_rank_snapshot_files", retained.level, labels)
+    if retained.newest_step is not None:
+        yield Metric("rankmend_rank_snapshot_step", retained.newest_step, labels)
+        yield Metric("rankmend_rank_snapshot_size_bytes", retained.state_bytes, labels)
 
 
 def _work_metrics(work: ToldWork, labels: Labels) -> Iterator[Metric]:
@@ -78,10 +78,10 @@ def _work_metrics(work: ToldWork, labels: Labels) -> Iterator[Metric]:
         yield Metric("rankmend_rank_samples_total", work.samples, labels)
 
 
-def told_metrics(told: Told, now_s: float) -> Iterator[Metric]:
+def told_metrics(reported: Told, now_s: float) -> Iterator[Metric]:
     """Return the series of what launchers have found about a job on this node."""
-    job = ("job_id", str(told.job_id))
-    for finding in told.findings:
+    job = ("job_id", str(reported.job_id))
+    for finding in reported.findings:
         ranks = ",".join(str(rank) for rank in finding.ranks)
         if finding.kind == "rank_slow":
             where = (("section", finding.section), ("cause", finding.cause or "unknown"))

@@ -97,13 +97,15 @@ class RankTable:
                 connection.job_id, connection.told, connection.checkpoint = job_id, None, None
             _close(before)
 
-    def tell(self, number: int, told: Told) -> None:
+    def tell(self, number: int, reported: Told) -> None:
         """Replace what is found about the job of a connection, or raise SourceError."""
         with self._lock:
             connection = self._connections[number]
-            if connection.job_id != told.job_id:
-                raise SourceError(f"findings of job {told.job_id}, whose ranks were not offered")
-            connection.told = told
+            if connection.job_id != reported.job_id:
+                raise SourceError(
+                    f"findings of job {reported.job_id}, whose ranks were not offered"
+                )
+            connection.told = reported
 
     def show_checkpoint(self, number: int, shown: ShownCheckpoint) -> None:
         """Replace the checkpoint figures of a connection's job, or raise SourceError."""
@@ -118,9 +120,9 @@ class RankTable:
         with self._lock:
             connections = [self._connections[number] for number in sorted(self._connections)]
             newest = {
-                one.checkpoint.job_id: one.checkpoint
-                for one in connections
-                if one.checkpoint is not None
+                connection.checkpoint.job_id: connection.checkpoint
+                for connection in connections
+                if connection.checkpoint is not None
             }
             return [newest[job_id] for job_id in sorted(newest)]
 
@@ -128,7 +130,11 @@ class RankTable:
         """Return what launchers have found, one a job: of two the newest connection's counts."""
         with self._lock:
             connections = [self._connections[number] for number in sorted(self._connections)]
-            newest = {one.told.job_id: one.told for one in connections if one.told is not None}
+            newest = {
+                connection.told.job_id: connection.told
+                for connection in connections
+                if connection.told is not None
+            }
             return [newest[job_id] for job_id in sorted(newest)]
 
     def drop(self, number: int) -> None:

@@ -154,7 +154,7 @@ class WatchedRanks:
                     since_s = over.since_s if over is not None and is_same else now_s
                     self._over[key] = _Over(changed_ns, files, since_s)
                 left -= len(ranks)
-                if ranks and all(one.job_id != job.job_id for one in found):
+                if ranks and all(item.job_id != job.job_id for item in found):
                     found.append(job)
                 if ranks:
                     living += ranks
@@ -297,7 +297,7 @@ def _folders(folder: Path, uid: int) -> Iterator[tuple["os.DirEntry[str]", int]]
             ]
     except OSError:
         return
-    dated.sort(key=lambda one: (-one[0].st_mtime_ns, one[1].name))
+    dated.sort(key=lambda item: (-item[0].st_mtime_ns, item[1].name))
     yield from ((entry, found.st_mtime_ns) for found, entry in dated if _is_private(found, uid))
 
 
@@ -311,15 +311,20 @@ def _rank_files(folder: str) -> Iterator["os.DirEntry[str]"]:
 
 def _read_job(folder: Path, uid: int) -> WatchedJob | None:
     try:
-        told = msgspec.json.decode(_read_owned(folder / JOB_FILE, uid), type=_WrittenJob)
-        job_id = job_id_of(uid, told.key)
+        reported = msgspec.json.decode(_read_owned(folder / JOB_FILE, uid), type=_WrittenJob)
+        job_id = job_id_of(uid, reported.key)
         if str(job_id) != folder.name:
             raise SourceError(f"{folder} is not the folder of job {job_id}")
     except (SourceError, msgspec.MsgspecError, RecursionError, OSError) as error:
         log.warning("watched job refused", extra={"path": str(folder), "error": str(error)})
         return None
     return WatchedJob(
-        job_id, told.name, user_name(uid), told.launcher, told.slurm_job, told.restarter
+        job_id,
+        reported.name,
+        user_name(uid),
+        reported.launcher,
+        reported.slurm_job,
+        reported.restarter,
     )
 
 

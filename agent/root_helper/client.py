@@ -167,7 +167,7 @@ class TransceiverMemories:
 def ask_acs(ask: Ask) -> list[BridgeAcs]:
     """Return the ACS of the bridges above GPUs and network cards, or raise NoSourceError or SourceError."""
     answer = ask(HelperQuery.PCIE_ACS)
-    found = [one for result in answer.results for one in decode_lines(result.output)]
+    found = [line for result in answer.results for line in decode_lines(result.output)]
     for result in answer.results:
         if result.outcome is not ProgramOutcome.ANSWERED and not found:
             raise SourceError(f"the ACS of bridges can't be read: {result.error}")

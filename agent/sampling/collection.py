@@ -75,10 +75,10 @@ def revise(
         new, was = metrics[place], old[place]
         if new.name != was.name or new.labels != was.labels:
             return _new_layout(metrics, revision)
-    kept, changed_at = list(old), list(before.changed_at)
+    retained, changed_at = list(old), list(before.changed_at)
     for place in changed:
-        kept[place], changed_at[place] = metrics[place], revision
-    return CollectorAnswer(tuple(kept), revision, before.layout, changed_at)
+        retained[place], changed_at[place] = metrics[place], revision
+    return CollectorAnswer(tuple(retained), revision, before.layout, changed_at)
 
 
 def _new_layout(metrics: tuple[Metric, ...], revision: Revision) -> CollectorAnswer:

@@ -30,11 +30,11 @@ def write_config(path: Path, text: str, *, replaces: bool) -> Path | None:
         old = None
     except OSError as error:
         raise StorageError(f"cannot read {path}: {error.strerror}") from error
-    kept = path.with_name(f"{path.name}.old")
+    retained = path.with_name(f"{path.name}.old")
     if old is not None:
-        replace_file(kept, old, StorageError, mode=path.stat().st_mode & 0o777)
+        replace_file(retained, old, StorageError, mode=path.stat().st_mode & 0o777)
     replace_file(path, text.encode(), StorageError, mode=0o644)
-    return kept if old is not None else None
+    return retained if old is not None else None
 
 
 def check_text(text: str) -> None:

@@ -47,8 +47,8 @@ class Slurm(Protocol):
 def drain_reason(causes: Sequence[str], before: str = "") -> str:
     """Return the reason of a drain; ``before``: what a person wrote, which stays in front."""
     text = printable(PREFIX + "; ".join(causes)).replace('"', "'")
-    kept = f"{before}; " if before and not before.startswith(PREFIX) else ""
-    return (kept + text)[: max(REASON_CHARACTERS_MAX, len(kept) + len(PREFIX))]
+    retained = f"{before}; " if before and not before.startswith(PREFIX) else ""
+    return (retained + text)[: max(REASON_CHARACTERS_MAX, len(retained) + len(PREFIX))]
 
 
 def drained_by_us(nodes: Sequence[NodeRecord]) -> int:

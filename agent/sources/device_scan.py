@@ -80,13 +80,15 @@ def scan_nics(sysfs_root: Path, excluded: Sequence[str]) -> tuple[Topology, list
         device = Device(kind, identity, nic.name, bus_id, bool(own), network_devices=netdevs)
         devices.append(device)
     named = {
-        one.pci_bus_id for one in devices if one.kind is DeviceKind.ETHERNET and one.is_permanent
+        item.pci_bus_id
+        for item in devices
+        if item.kind is DeviceKind.ETHERNET and item.is_permanent
     }
     # what has no identity of its own beside one that has is a part of that card
     return topology, [
-        one
-        for one in devices
-        if one.kind is DeviceKind.NIC or one.is_permanent or one.pci_bus_id not in named - {""}
+        item
+        for item in devices
+        if item.kind is DeviceKind.NIC or item.is_permanent or item.pci_bus_id not in named - {""}
     ]
 
 

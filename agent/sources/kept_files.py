@@ -108,9 +108,9 @@ class KeptFiles:
         """Close everything below a folder: its device is gone."""
         for path in [path for path in self._descriptors if path.startswith(prefix)]:
             os.close(self._descriptors.pop(path))
-        for kept in (self._held, self._texts):
-            for path in [path for path in kept if path.startswith(prefix)]:
-                del kept[path]
+        for retained in (self._held, self._texts):
+            for path in [path for path in retained if path.startswith(prefix)]:
+                del retained[path]
 
     def close(self) -> None:
         self.forget("")

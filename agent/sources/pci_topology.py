@@ -123,19 +123,19 @@ def read_topology(sysfs_root: Path, excluded: Sequence[str] = ()) -> Topology:
     return Topology(_read_gpus(sysfs_root), tuple(_read_nics(sysfs_root, excluded)))
 
 
-def closeness(one: PciDevice, other: PciDevice) -> Closeness:
+def closeness(device: PciDevice, other: PciDevice) -> Closeness:
     """Return how near two devices are, from the bridges between them."""
     shared = 0
-    for mine, theirs in zip(one.ancestry, other.ancestry, strict=False):
+    for mine, theirs in zip(device.ancestry, other.ancestry, strict=False):
         if mine != theirs:
             break
         shared += 1
     if shared > 1:  # beneath one root port at least
-        bridges = max(len(one.ancestry), len(other.ancestry)) - shared - 1
+        bridges = max(len(device.ancestry), len(other.ancestry)) - shared - 1
         return Closeness.PIX if bridges <= 1 else Closeness.PXB
     if shared:
         return Closeness.PHB
-    if one.numa_node is not None and one.numa_node == other.numa_node:
+    if device.numa_node is not None and device.numa_node == other.numa_node:
         return Closeness.NODE
     return Closeness.SYS
 

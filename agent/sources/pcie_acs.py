@@ -45,8 +45,8 @@ def read_acs(sysfs_root: Path, bridges: Iterable[str]) -> Iterator[BridgeAcs]:
             yield BridgeAcs(bridge, None, str(error), isinstance(error, RootOnlyError))
 
 
-def encode_line(one: BridgeAcs) -> str:
-    return json.dumps({"bridge": one.bridge, "control": one.control, "error": one.error})
+def encode_line(acs: BridgeAcs) -> str:
+    return json.dumps({"bridge": acs.bridge, "control": acs.control, "error": acs.error})
 
 
 def decode_lines(output: str) -> Iterator[BridgeAcs]:

@@ -188,7 +188,7 @@ def parse_ecc(text: str) -> tuple[EccCount, ...]:
     block: list[tuple[str, str, str, float]] = []
 
     def close(chip: str) -> None:
-        counts.extend(EccCount(chip, *one) for one in block)
+        counts.extend(EccCount(chip, *item) for item in block)
         block.clear()
 
     for line in text.splitlines():
@@ -207,7 +207,9 @@ def parse_ecc(text: str) -> tuple[EccCount, ...]:
     if block and counts:
         raise SourceError("npu-smi: ECC counters without a chip")
     close("0")
-    if len({(one.chip, one.metric, one.memory, one.kind) for one in counts}) != len(counts):
+    if len({(count.chip, count.metric, count.memory, count.kind) for count in counts}) != len(
+        counts
+    ):
         raise SourceError("npu-smi: one ECC counter twice")
     return tuple(counts)
 
@@ -312,9 +314,9 @@ class AscendCollector:
         if not counts and "not support" in text:  # this chip does not count: absent
             return
         yield Metric("rankmend_ascend_ecc_success", int(bool(counts)), labels)
-        for one in counts:
-            about = (("chip", one.chip), ("memory", one.memory), ("kind", one.kind))
-            yield Metric(f"rankmend_ascend_{one.metric}", one.value, (*labels, *about))
+        for count in counts:
+            about = (("chip", count.chip), ("memory", count.memory), ("kind", count.kind))
+            yield Metric(f"rankmend_ascend_{count.metric}", count.value, (*labels, *about))
 
     def _ask(self, arguments: tuple[str, ...], deadline_s: float) -> str:
         program = Program("npu-smi", self._paths, ("info", *arguments), CALL_S_MAX)

@@ -144,7 +144,7 @@ class EvidenceGatherer:
     def _run(self, ranks: Sequence[AskedRank], jobs: Sequence[WatchedJob]) -> None:
         try:
             self._found = _bounded(
-                {one.key: found for one, found in self._collect(ranks, jobs) if found is not None}
+                {item.key: found for item, found in self._collect(ranks, jobs) if found is not None}
             )
         except Exception:
             log.exception("evidence of watched jobs not collected")
@@ -153,25 +153,25 @@ class EvidenceGatherer:
         self, ranks: Sequence[AskedRank], jobs: Sequence[WatchedJob]
     ) -> "list[tuple[AskedRank, ReportedEvidence | None]]":
         collections = [_Collection(rank, self._procfs_root) for rank in ranks]
-        for one in collections:
-            one.ask()
+        for collection in collections:
+            collection.ask()
         self._wait_for(collections)
         named = {str(job.job_id): job for job in jobs}
         for job_id, of_job in _by_job(collections).items():
             if self._logs is not None and job_id in named:
                 rank = of_job[0].rank
                 of_job[0].log = self._logs.judge(named[job_id], rank.uid)
-            first = next((one for one in of_job if one.ras_port), None)
+            first = next((item for item in of_job if item.ras_port), None)
             if first is not None:
-                first.ask_ras({one.rank.key[2] for one in of_job})
-        return [(one.rank, one.result()) for one in collections]
+                first.ask_ras({item.rank.key[2] for item in of_job})
+        return [(collection.rank, collection.result()) for collection in collections]
 
     def _wait_for(self, collections: "Sequence[_Collection]") -> None:
         began_s = time.monotonic()
         waiting = list(collections)
         while waiting:
             waited_s = time.monotonic() - began_s
-            waiting = [one for one in waiting if one.is_waiting(waited_s)]
+            waiting = [collection for collection in waiting if collection.is_waiting(waited_s)]
             if waiting:
                 self._wait(_POLL_S)
 
@@ -205,7 +205,7 @@ class _Collection:
         except SourceError as error:
             self._notes.append(str(error))
             return
-        own = tuple(one for one in found if one.is_missing or one.pid in pids)
+        own = tuple(ra for ra in found if ra.is_missing or ra.pid in pids)
         self._ras = tuple(line.text[:_TEXT_MAX] for line in ras_evidence(own)[:RAS_LINES_MAX])
 
     def ask(self) -> None:
@@ -363,35 +363,35 @@ class _Collection:
         wchan = _read(self._procfs / "wchan").strip()
         call = _read(self._procfs / "syscall").partition(" ")[0].strip()
         calls = [line.rpartition("] ")[2] for line in _read(self._procfs / "stack").splitlines()]
-        told = [] if wchan in ("", "0") else [f"in {wchan}"]
+        reported = [] if wchan in ("", "0") else [f"in {wchan}"]
         if call.isdecimal():
-            told.append(f"system call {call}")
+            reported.append(f"system call {call}")
         if calls:
-            told.append("stack " + ", ".join(calls[:_STACK_LINES_MAX]))
-        return (", ".join(told)[:_TEXT_MAX],)[:KERNEL_LINES_MAX] if told else ()
+            reported.append("stack " + ", ".join(calls[:_STACK_LINES_MAX]))
+        return (", ".join(reported)[:_TEXT_MAX],)[:KERNEL_LINES_MAX] if reported else ()
 
 
 def _by_job(collections: Sequence[_Collection]) -> dict[str, list[_Collection]]:
     jobs: dict[str, list[_Collection]] = {}
-    for one in collections:
-        jobs.setdefault(one.rank.key[0], []).append(one)
+    for collection in collections:
+        jobs.setdefault(collection.rank.key[0], []).append(collection)
     return jobs
 
 
 def _bounded(found: dict[RankKey, ReportedEvidence]) -> dict[RankKey, ReportedEvidence]:
     """Return as much as a report takes, without the dumps where these are too long."""
-    kept, left, has_room = {}, EVIDENCE_BYTES_MAX, True
-    for key, one in found.items():
-        bare = msgspec.structs.replace(one, dump="")
-        for told in (one, bare):
-            size = len(msgspec.json.encode(told))
+    retained, left, has_room = {}, EVIDENCE_BYTES_MAX, True
+    for key, evidence in found.items():
+        bare = msgspec.structs.replace(evidence, dump="")
+        for reported in (evidence, bare):
+            size = len(msgspec.json.encode(reported))
             if size <= left:
-                kept[key], left = told, left - size
+                retained[key], left = reported, left - size
                 break
             has_room = False
     if not has_room:
         log.warning("evidence is too long for a report", extra={"ranks": len(found)})
-    return kept
+    return retained
 
 
 def _read(path: Path) -> str:

@@ -145,7 +145,7 @@ class JobsOnNode:
 
 def _left(
     before: Mapping[tuple[str, int], SeenJob],
-    kept: Mapping[tuple[str, int], SeenJob],
+    retained: Mapping[tuple[str, int], SeenJob],
     now_s: float,
 ) -> tuple[LeftJob, ...]:
     """Return the newest of the jobs that have left, as many as a report takes."""
@@ -154,7 +154,7 @@ def _left(
             job_id=seen.job.job_id, uid=seen.job.uid, user=seen.job.user, age_s=now_s - seen.seen_s
         )
         for key, seen in before.items()
-        if key in kept
+        if key in retained
     ]
     return tuple(sorted(found, key=lambda job: job.age_s)[:PRESENT_MAX])
 

@@ -84,8 +84,8 @@ def make_report(
     ``evidence``, by the same: what was collected since the controller requested it. ``here``: jobs of our own launchers.
     """
     living = _by_job(view.samples)
-    ended = _by_job(one.sample for one in view.ended)
-    known = {job.job_id: job for job in [*view.jobs, *(one.job for one in view.ended)]}
+    ended = _by_job(item.sample for item in view.ended)
+    known = {job.job_id: job for job in [*view.jobs, *(item.job for item in view.ended)]}
     jobs = []
     for job in islice(known.values(), JOBS_MAX):
         job_id = str(job.job_id)
@@ -197,10 +197,12 @@ def _rank_of(
     )
 
 
-def _work(told: ToldWork | None) -> ReportedWork | None:
-    if told is None:
+def _work(reported: ToldWork | None) -> ReportedWork | None:
+    if reported is None:
         return None
-    return ReportedWork(told.flops, told.tokens, told.samples, told.data_type, told.device)
+    return ReportedWork(
+        reported.flops, reported.tokens, reported.samples, reported.data_type, reported.device
+    )
 
 
 def _age(at_s: float | None, now_s: float) -> float | None:
@@ -219,7 +221,7 @@ def _step_s(records: tuple[StepRecord, ...]) -> float | None:
 
 def _steps(progress: RankProgress, now_s: float, after: int) -> tuple[ReportedStep, ...]:
     ends = {record.count: record.ended_at_s for record in progress.records}
-    told = [
+    reported = [
         ReportedStep(
             number=record.count,
             step=record.step,
@@ -234,7 +236,7 @@ def _steps(progress: RankProgress, now_s: float, after: int) -> tuple[ReportedSt
         for record in progress.records
         if record.count > after
     ]
-    return tuple(told[-TIMINGS_MAX:])
+    return tuple(reported[-TIMINGS_MAX:])
 
 
 def _duration(record: StepRecord, before_s: float | None) -> float | None:

@@ -181,24 +181,24 @@ class CertificateFiles:
 def _valid(files: CertificateFiles) -> HostVerdict:
     if not files.certificates:
         return not_applicable("no certificate is configured here")
-    return worst([_judge_certificate(one) for one in files.certificates])
+    return worst([_judge_certificate(certificate) for certificate in files.certificates])
 
 
-def _judge_certificate(one: CertificateFacts) -> HostVerdict:
-    if one.is_hidden:
-        return hidden(f"{one.path}: this user may not read it", "root reads it")
-    if one.error or one.days_left is None:
-        return broken(one.error or f"{one.path} can't be read", _RENEW)
-    if one.days_until_valid > 0:
+def _judge_certificate(facts: CertificateFacts) -> HostVerdict:
+    if facts.is_hidden:
+        return hidden(f"{facts.path}: this user may not read it", "root reads it")
+    if facts.error or facts.days_left is None:
+        return broken(facts.error or f"{facts.path} can't be read", _RENEW)
+    if facts.days_until_valid > 0:
         return broken(
-            f"{one.path} is valid in {one.days_until_valid:.1f} days only",
+            f"{facts.path} is valid in {facts.days_until_valid:.1f} days only",
             "check the clock of this host",
         )
-    if one.days_left <= 0:
-        return broken(f"{one.path} expired {-one.days_left:.0f} days ago", _RENEW)
-    if one.days_left < SOON_DAYS:
-        return lacking(f"{one.path} expires in {one.days_left:.0f} days", _RENEW)
-    return ok(f"{one.path}: {one.days_left:.0f} days left")
+    if facts.days_left <= 0:
+        return broken(f"{facts.path} expired {-facts.days_left:.0f} days ago", _RENEW)
+    if facts.days_left < SOON_DAYS:
+        return lacking(f"{facts.path} expires in {facts.days_left:.0f} days", _RENEW)
+    return ok(f"{facts.path}: {facts.days_left:.0f} days left")
 
 
 def _private(files: CertificateFiles) -> HostVerdict:
@@ -228,7 +228,7 @@ _RANK: Final = (
 
 def worst(verdicts: Sequence[HostVerdict]) -> HostVerdict:
     """Return the worst; of equal ones the first."""
-    return max(verdicts, key=lambda one: _RANK.index(one.outcome))
+    return max(verdicts, key=lambda verdict: _RANK.index(verdict.outcome))
 
 
 def _names(names: Sequence[str]) -> str:

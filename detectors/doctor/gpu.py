@@ -196,10 +196,10 @@ def _acs(facts: GpuFacts) -> HostVerdict:
     if on:
         line = f"for port in {' '.join(on)}; do setpci -s $port ECAP_ACS+0x6.w=0000; done"
         why = "until the next boot; for good: in the BIOS. Leave it where virtual machines own GPUs"
-        said = (
+        text = (
             f"ACS redirects traffic at {len(on)} of {counted(len(ports), 'port')} of PCIe switches"
         )
-        return lacking(said, f"{line}  # {why}")
+        return lacking(text, f"{line}  # {why}")
     silent = [port for port in ports if port.has_redirect is None]
     of = f"{counted(len(silent), 'port')} of PCIe switches"
     if silent and all(port.is_root_only for port in silent):

@@ -299,8 +299,8 @@ def _rights(facts: InPodFacts) -> HostVerdict:
         return not_applicable("Kubernetes was not queried, or does not answer")
     rights, account = RIGHTS[facts.part], _ACCOUNTS[facts.part]
     if not facts.missing:
-        return ok(names_in_words([str(one) for one in rights], len(rights)))
-    found = f"not allowed: {names_in_words([str(one) for one in facts.missing], len(rights))}"
+        return ok(names_in_words([str(right) for right in rights], len(rights)))
+    found = f"not allowed: {names_in_words([str(item) for item in facts.missing], len(rights))}"
     if len(facts.missing) == len(rights):
         return broken(
             found,
@@ -311,9 +311,13 @@ def _rights(facts: InPodFacts) -> HostVerdict:
         {
             "op": "add",
             "path": "/rules/-",
-            "value": {"apiGroups": [one.group], "resources": [one.resource], "verbs": [one.verb]},
+            "value": {
+                "apiGroups": [item.group],
+                "resources": [item.resource],
+                "verbs": [item.verb],
+            },
         }
-        for one in facts.missing
+        for item in facts.missing
     ]
     body = json.dumps(rules, separators=(",", ":"))
     return broken(found, f"kubectl patch clusterrole {account} --type json -p {quoted(body)}")

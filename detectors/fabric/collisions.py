@@ -50,11 +50,11 @@ def flows_that_count(flows: Sequence[NodeFlow]) -> tuple[NodeFlow, ...]:
 
     Of two flows that share a link, TCP may starve one for seconds: its rate says little, what it has yet to send says all.
     """
-    fastest = max((one.bytes_per_s or 0.0 for one in flows), default=0.0)
+    fastest = max((flow.bytes_per_s or 0.0 for flow in flows), default=0.0)
     return tuple(
-        one
-        for one in flows
-        if one.bytes_per_s is None or one.is_held_up or one.bytes_per_s >= COUNTS_FROM * fastest
+        flow
+        for flow in flows
+        if flow.bytes_per_s is None or flow.is_held_up or flow.bytes_per_s >= COUNTS_FROM * fastest
     )
 
 
@@ -66,19 +66,19 @@ def join_pairs(
     Numbers of queue pairs are unique to a device only, so two nodes may use the same ones. ``addresses``: of node and rail.
     """
     ends: dict[tuple[int, int], list[NodePair]] = defaultdict(list)
-    for one in pairs:
-        ends[one.own, one.other].append(one)
+    for pair in pairs:
+        ends[pair.own, pair.other].append(pair)
     flows, unpaired = [], 0
-    for one in pairs:
-        others = [end for end in ends[one.other, one.own] if end.node != one.node]
-        if len(others) != 1 or len(ends[one.own, one.other]) != 1:
+    for pair in pairs:
+        others = [end for end in ends[pair.other, pair.own] if end.node != pair.node]
+        if len(others) != 1 or len(ends[pair.own, pair.other]) != 1:
             unpaired += 1
             continue
         there = others[0]
         flows.append(
             NodeFlow(
-                one.node, one.rail, source_port(one.own, one.other),
-                addresses[there.node, there.rail], ROCE_PORT, "udp", one.program, None, there.node,
+                pair.node, pair.rail, source_port(pair.own, pair.other),
+                addresses[there.node, there.rail], ROCE_PORT, "udp", pair.program, None, there.node,
             )
         )  # fmt: skip
     return tuple(flows), unpaired
@@ -232,7 +232,7 @@ def _collisions(
         SharedLink(link, tuple(names), idle)
         for link, names in sorted(users.items(), key=lambda item: (-len(item[1]), item[0]))
         if len(names) > 1
-        and (idle := tuple(sorted(one for one in alternatives[link] if one not in users)))
+        and (idle := tuple(sorted(item for item in alternatives[link] if item not in users)))
     )
 
 

@@ -48,15 +48,17 @@ def bus_bytes_per_s(operation: str, size_bytes: int, seconds: float, count: int)
 def path_classes(network: Network, readings: Sequence[Reading]) -> tuple[PathClass, ...]:
     """Return the classes of paths that were measured, the nearest first."""
     found: dict[PathClassName, list[Reading]] = {}
-    for one in readings:
-        if one.bytes_per_s > 0:
-            found.setdefault(_class_of(network, one.sender, one.receiver), []).append(one)
+    for reading in readings:
+        if reading.bytes_per_s > 0:
+            found.setdefault(_class_of(network, reading.sender, reading.receiver), []).append(
+                reading
+            )
     return tuple(
         PathClass(
             name,
-            median([one.latency_s for one in found[name] if one.latency_s is not None] or [0.0])
+            median([item.latency_s for item in found[name] if item.latency_s is not None] or [0.0])
             / 2,
-            median(one.bytes_per_s for one in found[name]),
+            median(item.bytes_per_s for item in found[name]),
             len(found[name]),
         )
         for name in PathClassName
@@ -119,14 +121,14 @@ def _hop_s(
     if name is PathClassName.ACROSS:
         leaf = network.leaf(a)
         members = sum(network.leaf(node) == leaf for node in range(len(network.nodes)))
-        near = next((one for one in classes if one.name is PathClassName.LEAF), None)
+        near = next((class_ for class_ in classes if class_.name is PathClassName.LEAF), None)
         rate = rate * members / max(1, crossing)
         rate = min(rate, near.bytes_per_s) if near is not None else rate
     return found.latency_s + chunk_bytes / rate
 
 
 def _find(classes: Sequence[PathClass], name: PathClassName) -> PathClass:
-    found = next((one for one in classes if one.name is name), None)
+    found = next((class_ for class_ in classes if class_.name is name), None)
     if found is None:
         raise SourceError(f"no test measured a path {name.value}")
     return found

@@ -51,10 +51,10 @@ class Tests:
 
 
 def tabulate(network: Network, readings: Sequence[Reading]) -> Tests:
-    sender = np.array([one.sender for one in readings], dtype=np.intp)
-    receiver = np.array([one.receiver for one in readings], dtype=np.intp)
-    rail = np.array([one.rail for one in readings], dtype=np.intp)
-    rates = np.array([one.bytes_per_s for one in readings], dtype=np.float64)
+    sender = np.array([reading.sender for reading in readings], dtype=np.intp)
+    receiver = np.array([reading.receiver for reading in readings], dtype=np.intp)
+    rail = np.array([reading.rail for reading in readings], dtype=np.intp)
+    rates = np.array([reading.bytes_per_s for reading in readings], dtype=np.float64)
     numbers = {name: at for at, name in enumerate(dict.fromkeys(network.leaf_of.values()))}
     names = [network.leaf(node) for node in range(len(network.nodes))]
     leaves = np.array([-1 if name is None else numbers[name] for name in names], dtype=np.intp)
@@ -62,13 +62,13 @@ def tabulate(network: Network, readings: Sequence[Reading]) -> Tests:
     plain = _delays(rates, crosses)
     delay = plain.copy()
     slow_rails = _slow_rails(network, plain, rail)
-    for one in slow_rails:
-        delay[rail == one] = _delays(rates[rail == one], crosses[rail == one])
-    lost = np.array([one.resent_ratio or 0.0 for one in readings], dtype=np.float64)
+    for item in slow_rails:
+        delay[rail == item] = _delays(rates[rail == item], crosses[rail == item])
+    lost = np.array([reading.resent_ratio or 0.0 for reading in readings], dtype=np.float64)
     limit = _loss_limit(lost)
     limits = np.full(len(lost), limit)
-    for one in slow_rails:
-        limits[rail == one] = _loss_limit(lost[rail == one])
+    for item in slow_rails:
+        limits[rail == item] = _loss_limit(lost[rail == item])
     judged = np.maximum(delay, np.where(lost >= limits, RATIO * lost / limits, 1.0))
     usual = float(np.quantile(rates, USUAL_QUANTILE)) if len(rates) else 0.0
     return Tests(

@@ -76,9 +76,9 @@ def _inside(members: Sequence[int], number: int) -> Pairs:
     )
 
 
-def _across(one: Sequence[int], other: Sequence[int], turn: int) -> Pairs:
-    size = min(len(one), len(other))
-    return tuple(_pair(one[at], other[(at + turn) % size]) for at in range(size))
+def _across(item: Sequence[int], other: Sequence[int], turn: int) -> Pairs:
+    size = min(len(item), len(other))
+    return tuple(_pair(item[at], other[(at + turn) % size]) for at in range(size))
 
 
 def _completed(pairs: Sequence[tuple[int, int]], count: int, met: set[tuple[int, int]]) -> Pairs:

@@ -53,7 +53,7 @@ class ProbeEvidence:
     @property
     def part(self) -> str:
         """Return the slow parts on the ranks' path, in words; empty: none."""
-        return names_in_words([part_in_words(one) for one in self.shared], NAMED_TOLD_MAX)
+        return names_in_words([part_in_words(item) for item in self.shared], NAMED_TOLD_MAX)
 
     def in_words(self) -> str:
         """Return one sentence."""
@@ -81,10 +81,10 @@ def weigh(
     ``nodes``: of the probe; ``bytes_per_s``: at which each was allowed to send; ``rails``: that were tested, where there were several.
     A rank's NIC may have another name there, as an RDMA device has. Where the topology does not know both names, any rail may be its own.
     """
-    bad = [replace(one, nic=_tested_name(one, parts, rails)) for one in bad]
+    bad = [replace(worker, nic=_tested_name(worker, parts, rails)) for worker in bad]
     of_nodes = {node for part in verdict.parts if part.kind in _OF_NODES for node in part.nodes}
-    shared = [one for one in verdict.parts if _is_on_path(one, bad, job_nodes, parts)]
-    elsewhere = [one for one in verdict.parts if one not in shared]
+    shared = [part for part in verdict.parts if _is_on_path(part, bad, job_nodes, parts)]
+    elsewhere = [part for part in verdict.parts if part not in shared]
     return ProbeEvidence(
         _says(verdict, nodes, bytes_per_s, shared),
         len(nodes),
@@ -106,17 +106,19 @@ def with_probe(
     blame: SharedBlame, evidence: ProbeEvidence, bad: Sequence[PlacedWorker], parts: FleetParts
 ) -> SharedBlame:
     """Return the blame of ranks that became slow together, with what a probe has found on their path."""
-    found = {part for one in evidence.shared if (part := _fleet_part(one)) is not None}
+    found = {part for item in evidence.shared if (part := _fleet_part(item)) is not None}
     if not found:
         return blame
-    named = [one for one in blame.named if one.part in found]
-    named += [one for one in blame.tied if one.part in found]
-    known = {one.part for one in named}
+    named = [item for item in blame.named if item.part in found]
+    named += [item for item in blame.tied if item.part in found]
+    known = {item.part for item in named}
     for part in sorted(found - known, key=str):
-        below = tuple(one.name for one in bad if _is_below(one, part, parts))
+        below = tuple(worker.name for worker in bad if _is_below(worker, part, parts))
         named.append(ExplainingPart(part, below, 0))
-    explained = {name for one in named for name in one.bad}
-    others = [one for one in blame.named if one.part not in found and not set(one.bad) <= explained]
+    explained = {name for item in named for name in item.bad}
+    others = [
+        item for item in blame.named if item.part not in found and not set(item.bad) <= explained
+    ]
     alone = tuple(name for name in blame.alone if name not in explained)
     return replace(blame, end=BlameEnd.NAMED, named=(*named, *others), tied=(), alone=alone)
 
@@ -129,7 +131,7 @@ def part_in_words(part: SlowPart) -> str:
 
 def _slow(parts: Sequence[SlowPart]) -> str:
     return names_in_words(
-        [f"{part_in_words(one)} slow ({one.delay_ratio:.1f}x)" for one in parts], NAMED_TOLD_MAX
+        [f"{part_in_words(part)} slow ({part.delay_ratio:.1f}x)" for part in parts], NAMED_TOLD_MAX
     )
 
 
@@ -152,9 +154,9 @@ def _is_on_path(
     if part.kind in (PartKind.LINK, PartKind.PATH):
         return _is_between_own_leaves(part, bad, job_nodes, parts)
     if part.kind is PartKind.GROUP:
-        return any(one.node in part.nodes for one in bad)
+        return any(worker.node in part.nodes for worker in bad)
     found = _fleet_part(part)
-    return found is not None and any(_is_below(one, found, parts) for one in bad)
+    return found is not None and any(_is_below(worker, found, parts) for worker in bad)
 
 
 def _is_between_own_leaves(
@@ -164,18 +166,18 @@ def _is_between_own_leaves(
     if len(part.nodes) != 2:
         return False
     ends = [{f"node {node}", *_leaves(node, parts)} for node in part.nodes]
-    mine = [{f"node {one.node}", *_leaves(one.node, parts)} for one in bad]
+    mine = [{f"node {worker.node}", *_leaves(worker.node, parts)} for worker in bad]
     others = [{f"node {node}", *_leaves(node, parts)} for node in job_nodes]
     if _leaves(part.nodes[0], parts) & _leaves(part.nodes[1], parts):
         ends = [{f"node {node}"} for node in part.nodes]  # below one leaf: their own cables
     return any(
-        any(one & near for one in mine) and any(one & far for one in others)
+        any(item & near for item in mine) and any(other & far for other in others)
         for near, far in (ends, ends[::-1])
     )
 
 
 def _leaves(node: str, parts: FleetParts) -> set[str]:
-    return {str(one) for one in parts.of_node(node) if one.kind is SharedKind.LEAF}
+    return {str(part) for part in parts.of_node(node) if part.kind is SharedKind.LEAF}
 
 
 def _is_below(worker: PlacedWorker, part: FleetPart, parts: FleetParts) -> bool:

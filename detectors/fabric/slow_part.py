@@ -93,7 +93,7 @@ def judge(network: Network, readings: Sequence[Reading]) -> FabricVerdict:
         outcome = FabricOutcome.UNCLEAR if unconfirmed else FabricOutcome.SOUND
     slow_ratio = float((tests.plain_delay >= RATIO).mean()) if readings else 0.0
     return FabricVerdict(
-        outcome, parts, len({one.round for one in readings}), tests.usual_bytes_per_s, slow_ratio,
+        outcome, parts, len({reading.round for reading in readings}), tests.usual_bytes_per_s, slow_ratio,
         unexplained, tuple(unconfirmed),
     )  # fmt: skip
 
@@ -124,8 +124,8 @@ def _slow_cells(tests: Tests, hot: Mapping[End, Direction]) -> dict[Cell, tuple[
         and hot.get((receiver, rail)) not in (Direction.BOTH, Direction.RECEIVES)
     }
     rows: dict[Cell, list[int]] = defaultdict(list)
-    for row, one in enumerate(tests.readings if wanted else ()):
-        if (cell := (one.sender, one.receiver, one.rail)) in wanted:
+    for row, reading in enumerate(tests.readings if wanted else ()):
+        if (cell := (reading.sender, reading.receiver, reading.rail)) in wanted:
             rows[cell].append(row)
     return {
         cell: tuple(found)
@@ -264,9 +264,14 @@ def _leaves_of(network: Network, ends: set[End]) -> list[tuple[str, list[End]]]:
 def _clusters(look: FabricLook) -> list[list[End]]:
     """Return the hot ends, those together that were fast to each other both ways."""
     tests, fast = look.tests, dict[Cell, bool]()
-    for one, delay in zip(tests.readings if look.hot else (), tests.delay.tolist(), strict=False):
-        if (one.sender, one.rail) in look.hot and (one.receiver, one.rail) in look.hot:
-            cell = (one.sender, one.receiver, one.rail)
+    for reading, delay in zip(
+        tests.readings if look.hot else (), tests.delay.tolist(), strict=False
+    ):
+        if (reading.sender, reading.rail) in look.hot and (
+            reading.receiver,
+            reading.rail,
+        ) in look.hot:
+            cell = (reading.sender, reading.receiver, reading.rail)
             fast[cell] = fast.get(cell, False) or delay < RATIO
     root = {end: end for end in look.hot}
 

@@ -49,7 +49,7 @@ def _suspect_tests(look: FabricLook, extra: int) -> list[PairTest]:
     if not look.suspects or extra >= CONFIRMATIONS + TOGETHER_ROUNDS:
         return []
     network = look.tests.network
-    met = {_ordered(one.sender, one.receiver) for one in look.tests.readings}
+    met = {_ordered(reading.sender, reading.receiver) for reading in look.tests.readings}
     suspects = sorted(look.suspects)
     sound = _sound_first(look)
     if network.leaf_of and extra < LEAF_ROUNDS:

@@ -752,11 +752,11 @@ def _kill_of_child(error: ErrorText) -> FailureCause | None:
     match = _CHILD_ENDED.search(last or error_line(error))
     if match is None:
         return FailureCause.KILLED if _CHILD_GONE.search(last or error_line(error)) else None
-    told = next(group for group in match.groups() if group is not None)
-    if told.lstrip("-").isdigit():
-        number = -int(told) if told.startswith("-") else int(told) - _SHELL_BASE
+    reported = next(group for group in match.groups() if group is not None)
+    if reported.lstrip("-").isdigit():
+        number = -int(reported) if reported.startswith("-") else int(reported) - _SHELL_BASE
     else:
-        number = _SIGNAL_NAMES.get(told, 0)
+        number = _SIGNAL_NAMES.get(reported, 0)
     return _CHILD_SIGNALS.get(number)
 
 

@@ -444,8 +444,8 @@ def parse_record(text: str, pids: Collection[int]) -> ErrorText | None:
     if not isinstance(value, dict) or value.get("pid") not in pids:
         return None
     chain = value.get("chain")
-    told = chain[:_RECORD_PARTS_MAX] if isinstance(chain, list) else ()
-    parts = [part for part in told if isinstance(part, dict)]
+    reported = chain[:_RECORD_PARTS_MAX] if isinstance(chain, list) else ()
+    parts = [part for part in reported if isinstance(part, dict)]
     if not parts:
         return None
     lines: list[str] = []
@@ -597,8 +597,8 @@ def _table_alone(lines: list[str]) -> ErrorText | None:
         return None
     below = range(start + 1, len(lines))
     table = lines[start : next((at for at in below if lines[at].startswith("=====")), len(lines))]
-    told = dict(line.split(":", 1) for line in table if line[:2] == "  " and ":" in line)
-    said = {name.strip(): text.strip() for name, text in told.items()}
+    reported = dict(line.split(":", 1) for line in table if line[:2] == "  " and ":" in line)
+    said = {name.strip(): text.strip() for name, text in reported.items()}
     if "exitcode" not in said:
         return None
     message = f"exit code {said['exitcode']}: {said.get('traceback', '')}"

@@ -193,12 +193,12 @@ def _signal_of(end: RankEnd) -> tuple[int | None, str]:
     """Return the signal that ended the rank or its only child, and the end in words."""
     if end.signal is not None:
         return end.signal, signal_name(end.signal)
-    said = f"exit code {end.exit_code}"
+    text = f"exit code {end.exit_code}"
     code = end.exit_code or 0
     number = _PYTHON_BASE - code if code in _BY_PYTHON else code - _SHELL_BASE
     if number in SIGNALS:
-        return number, f"{said} ({SIGNALS[number]} of its child)"
-    return None, said
+        return number, f"{text} ({SIGNALS[number]} of its child)"
+    return None, text
 
 
 def _by_error(end: RankEnd, error: SaidError) -> _Death:
@@ -231,9 +231,9 @@ def _pick_culprits(failed: list[_Death], together_s: float) -> list[_Death]:
 
     ``failed`` is sorted, earliest first.
     """
-    told = [death for death in failed if death.cause is FailureCause.DO_NOT_RETRY]
-    if told:
-        return told
+    reported = [death for death in failed if death.cause is FailureCause.DO_NOT_RETRY]
+    if reported:
+        return reported
     own = [death for death in failed if death.cause is not FailureCause.COMMUNICATION]
     first = [death for death in own if not death.is_doubtful] or own
     together = [death for death in first if first[0].end.age_s - death.end.age_s <= together_s]

@@ -51,10 +51,10 @@ def parse_dcgm_diag(text: str) -> list[DiagResult]:
     if problem:
         raise SourceError(f"dcgmi diag: {str(problem)[:_TEXT_MAX]}")
     results = []
-    for number, one in enumerate(_results(found)):
+    for number, result in enumerate(_results(found)):
         if number >= _ROWS_MAX:
             raise SourceError(f"dcgmi diag: more than {_ROWS_MAX} results")
-        results.append(one)
+        results.append(result)
     if not results:
         raise SourceError("dcgmi diag: it ran no test")
     return results
@@ -72,13 +72,13 @@ def _results(found: Mapping[str, Any]) -> Iterator[DiagResult]:
 
 
 def _dicts(value: object) -> list[Mapping[str, Any]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def _status(value: object) -> DiagStatus | None:
     """Return the status: ``Pass``, ``PASS``, ``Skip`` and ``Skipped`` are all written; None: it was not run."""
     written = str(value).strip().lower()
-    return next((one for one in DiagStatus if written.startswith(one.value)), None)
+    return next((status for status in DiagStatus if written.startswith(status.value)), None)
 
 
 def _device(row: Mapping[str, Any]) -> str:

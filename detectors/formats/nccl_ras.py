@@ -108,7 +108,7 @@ def _of_json(answer: _Answer) -> Iterator[RasRank]:
     """Yield those of the largest communicator: smaller ones are its parts."""
     if not answer.communicators:
         return
-    largest = max(answer.communicators, key=lambda one: one.size)
+    largest = max(answer.communicators, key=lambda communicator: communicator.size)
     for gone in largest.missing_ranks:
         status = gone.status
         if status.unresponsive or status.considered_dead:
@@ -139,8 +139,8 @@ def _of_text(text: str) -> Iterator[RasRank]:
             of_group = int(found["count"])
             usual = usual or of_group  # the largest group comes first
         elif found := _LAUNCHED.search(line) or _NONE.search(line) or _LISTED.search(line):
-            told = found.groupdict()
-            count = int(told.get("count") or (of_group if "listed" in told else 0))
+            reported = found.groupdict()
+            count = int(reported.get("count") or (of_group if "listed" in reported else 0))
             if operation and count < usual:
                 yield RasRank(
                     int(found["rank"]),
@@ -156,11 +156,11 @@ def _of_text(text: str) -> Iterator[RasRank]:
 def ras_evidence(found: tuple[RasRank, ...]) -> tuple[Evidence, ...]:
     """Return what the answer says, in lines for a finding."""
     lines = []
-    for one in found[:EVIDENCE_MAX]:
-        where = f" (process {one.pid} on {one.host})" if one.pid and one.host else ""
-        who = f"{ranks_in_words([one.rank])}{where}"
-        if one.is_missing:
-            lines.append(f"{who}: {'counted as dead' if one.is_dead else 'does not answer'}")
+    for rank in found[:EVIDENCE_MAX]:
+        where = f" (process {rank.pid} on {rank.host})" if rank.pid and rank.host else ""
+        who = f"{ranks_in_words([rank.rank])}{where}"
+        if rank.is_missing:
+            lines.append(f"{who}: {'counted as dead' if rank.is_dead else 'does not answer'}")
         else:
-            lines.append(f"{who}: {one.launched} {one.operation} launched, others {one.others}")
+            lines.append(f"{who}: {rank.launched} {rank.operation} launched, others {rank.others}")
     return tuple(Evidence("NCCL RAS", line) for line in lines)

@@ -64,8 +64,8 @@ def _row(line: str) -> CollectiveRow | None:
     figures = words[-_WAYS * _COLUMNS :]
     try:
         rates = [float(figures[way * _COLUMNS + 2]) * 1e9 for way in range(_WAYS)]
-        told = [figures[way * _COLUMNS + 3] for way in range(_WAYS)]
-        wrong = [int(float(one)) for one in told if one != _NOT_CHECKED]
+        reported = [figures[way * _COLUMNS + 3] for way in range(_WAYS)]
+        wrong = [int(float(item)) for item in reported if item != _NOT_CHECKED]
     except ValueError:
         return None
     return CollectiveRow(int(words[0]), words[2], max(rates), sum(wrong) if wrong else None)

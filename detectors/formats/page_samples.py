@@ -23,7 +23,7 @@ def read_samples(
 
 @lru_cache(maxsize=8)
 def _sample_of(metrics: frozenset[str]) -> re.Pattern[str]:
-    names = "|".join(re.escape(one) for one in sorted(metrics))
+    names = "|".join(re.escape(metric) for metric in sorted(metrics))
     labels = r"\{((?:[^}\"\n]|\"(?:[^\"\\\n]|\\.)*\")*)\}"
     return re.compile(rf"^({names}){labels} (\S{{1,32}})", re.MULTILINE)
 

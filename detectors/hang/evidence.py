@@ -71,15 +71,17 @@ def judge_evidence(
     if diagnosis is None or not diagnosis.cause:
         reason = diagnosis.reason if diagnosis else "the stacks set no rank apart"
         return Judged(finding, "", reason, diagnosis.confidence if diagnosis else 0.0)
-    named = tuple(sorted(one.rank for one in diagnosis.culprits if one.rank is not None))
+    named = tuple(
+        sorted(culprit.rank for culprit in diagnosis.culprits if culprit.rank is not None)
+    )
     lines = [*diagnosis.evidence, *finding.evidence][:EVIDENCE_MAX]
     if finding.symptom in _FACTS:
         if set(named) != set(finding.ranks):
             who = ranks_in_words(named) if named else "nobody"
             doubt = f"they would name {who}: {diagnosis.reason}"
             lines.insert(0, Evidence("flight recorder and stacks", doubt))
-        kept = replace(finding, evidence=tuple(lines[:EVIDENCE_MAX]))
-        return Judged(kept, diagnosis.cause, diagnosis.reason, diagnosis.confidence)
+        retained = replace(finding, evidence=tuple(lines[:EVIDENCE_MAX]))
+        return Judged(retained, diagnosis.cause, diagnosis.reason, diagnosis.confidence)
     everyone = {*finding.ranks, *finding.victims}
     judged = replace(
         finding,

@@ -140,7 +140,7 @@ def record_histories(
     batched &= {operation.group for operation in operations if operation.is_p2p}
     table: dict[CollectiveForm, int] = {}
     numbered: dict[str, dict[int, int]] = defaultdict(dict)
-    collectives = [one for one in operations if not one.is_p2p and one.group not in batched]
+    collectives = [item for item in operations if not item.is_p2p and item.group not in batched]
     for operation in collectives[-collectives_max:]:
         group, sequence = operation.group, operation.sequence
         form = CollectiveForm(operation.kind, _summed(operation.shape))

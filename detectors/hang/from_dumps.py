@@ -92,14 +92,14 @@ def of_culprits(graph: WaitGraph, causes: Mapping[int, HangClass]) -> Diagnosis:
     by_cause = defaultdict(list)
     for rank, cause in causes.items():
         by_cause[cause].append(rank)
-    said = "; ".join(
+    text = "; ".join(
         f"{ranks_in_words(ranks)}: {_WORDS[cause]}" for cause, ranks in by_cause.items()
     )
     return _answer(
         positions,
         Verdict.CULPRITS,
         _one_class(causes),
-        f"the job waits for {said}",
+        f"the job waits for {text}",
         min(_trust(graph, rank, cause) for rank, cause in causes.items()),
         [line for rank in shown for line in _evidence_of(graph, rank, _CULPRIT_LINES_MAX)],
         _culprits(positions, causes),
@@ -275,8 +275,8 @@ def _culprits(positions: JobPositions, causes: Mapping[int, HangClass]) -> tuple
 
 def _evidence_of(graph: WaitGraph, rank: int, lines_max: int) -> list[Evidence]:
     return [
-        Evidence(_source(rank, one), _text(one))
-        for one in graph.accusations.get(rank, ())[:lines_max]
+        Evidence(_source(rank, accusation), _text(accusation))
+        for accusation in graph.accusations.get(rank, ())[:lines_max]
     ]
 
 
@@ -336,7 +336,7 @@ def _groups_at_issue(graph: WaitGraph, verdict: WaitVerdict) -> list[str]:
     these ranks. That a process has ended is a fact, whatever came before.
     """
     if not verdict.culprits:
-        return sorted(one.group.name for one in graph.positions.groups)
+        return sorted(group.group.name for group in graph.positions.groups)
     return sorted(
         {
             accusation.group.name

@@ -49,16 +49,18 @@ def diagnose_stacks(stacks: Mapping[int, tuple[Frame, ...]]) -> Diagnosis | None
 
     ``stacks`` are the main threads; a rank without one is left out.
     """
-    told = {rank: frames for rank, frames in stacks.items() if frames}
-    waiting = [rank for rank, frames in told.items() if is_waiting(frames)]
-    if not waiting and len(told) >= _RANKS_MIN:
-        waiting = _crowd(told)
-    others = sorted(set(told) - set(waiting))
-    if not waiting or not others or len(others) > _MINORITY_MAX * len(told):
+    reported = {rank: frames for rank, frames in stacks.items() if frames}
+    waiting = [rank for rank, frames in reported.items() if is_waiting(frames)]
+    if not waiting and len(reported) >= _RANKS_MIN:
+        waiting = _crowd(reported)
+    others = sorted(set(reported) - set(waiting))
+    if not waiting or not others or len(others) > _MINORITY_MAX * len(reported):
         return None
-    crowd = told[min(waiting)]
+    crowd = reported[min(waiting)]
     evidence = [
-        Evidence(f"Python stack of rank {rank}", f"{_own_place(told[rank])}; it waits for nobody")
+        Evidence(
+            f"Python stack of rank {rank}", f"{_own_place(reported[rank])}; it waits for nobody"
+        )
         for rank in others[:EVIDENCE_MAX]
     ]
     at_wait = f"{ranks_in_words(sorted(waiting))}: {_own_place(crowd)}"
@@ -68,7 +70,7 @@ def diagnose_stacks(stacks: Mapping[int, tuple[Frame, ...]]) -> Diagnosis | None
         culprits=tuple(Culprit(rank=rank, cause="host-stuck") for rank in others),
         cause="host-stuck",
         reason=f"{ranks_in_words(others)} stand{'s' * (len(others) == 1)} at "
-        f"{_own_place(told[others[0]])}, while {len(waiting)} of {len(told)} ranks wait",
+        f"{_own_place(reported[others[0]])}, while {len(waiting)} of {len(reported)} ranks wait",
         onset=None,
         confidence=SURE,
         evidence=tuple(evidence),
@@ -85,11 +87,11 @@ def is_waiting(frames: tuple[Frame, ...]) -> bool:
     return False
 
 
-def _crowd(told: Mapping[int, tuple[Frame, ...]]) -> list[int]:
+def _crowd(reported: Mapping[int, tuple[Frame, ...]]) -> list[int]:
     """Return the ranks at the place where more than half of them are."""
-    places = {rank: (frames[0].file, frames[0].function) for rank, frames in told.items()}
+    places = {rank: (frames[0].file, frames[0].function) for rank, frames in reported.items()}
     place, count = Counter(places.values()).most_common(1)[0]
-    return [rank for rank in told if places[rank] == place] if 2 * count > len(told) else []
+    return [rank for rank in reported if places[rank] == place] if 2 * count > len(reported) else []
 
 
 def _own_place(frames: tuple[Frame, ...]) -> str:

@@ -492,5 +492,5 @@ def _stand_in_words(group: list[RankStand]) -> Evidence:
     where = "" if first.section == "idle" else f", in {first.section}"
     if where and first.section_age_s is not None:
         where += f" for {first.section_age_s:.1f} s"
-    told = f"{first.steps_done} steps{sections}{where}"
-    return Evidence("/proc/PID/stat and progress file", f"{text}; {told}")
+    reported = f"{first.steps_done} steps{sections}{where}"
+    return Evidence("/proc/PID/stat and progress file", f"{text}; {reported}")

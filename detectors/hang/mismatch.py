@@ -56,15 +56,15 @@ class Mismatch:
 
 def find_mismatch(positions: JobPositions) -> Mismatch | None:
     """Return the first outstanding collective whose operations differ, or None."""
-    for one in positions.groups:
-        for level in one.levels:
+    for group in positions.groups:
+        for level in group.levels:
             forms = {
                 rank: CollectiveForm(first.kind, first.shape)
                 for rank in level.waiting
-                if (first := positions.first(rank, one.group.name)) is not None
+                if (first := positions.first(rank, group.group.name)) is not None
             }
-            if (found := _different(forms)) or (found := _lost_elements(one, forms)):
-                return Mismatch(one.group, level.sequence, found)
+            if (found := _different(forms)) or (found := _lost_elements(group, forms)):
+                return Mismatch(group.group, level.sequence, found)
     return None
 
 
@@ -145,14 +145,14 @@ def _properties(form: CollectiveForm) -> Iterator[tuple[str, Hashable]]:
 
 
 def _lost_elements(
-    one: GroupLevels, forms: Mapping[int, CollectiveForm]
+    levels: GroupLevels, forms: Mapping[int, CollectiveForm]
 ) -> tuple[tuple[CollectiveForm, tuple[int, ...]], ...]:
     """Return the ranks of an all_to_all that sends more or fewer elements than it receives.
 
     Uneven parts are legal, but what all ranks send together is what they receive together. It proves
     something only where each member's operation is known.
     """
-    if set(forms) != set(one.group.ranks) or any(f.kind not in _TO_ALL for f in forms.values()):
+    if set(forms) != set(levels.group.ranks) or any(f.kind not in _TO_ALL for f in forms.values()):
         return ()
     shapes = [form.shape for form in forms.values()]
     if not all(shape.input_sizes and shape.output_sizes for shape in shapes):

@@ -64,7 +64,9 @@ class JobPositions:
 def positions_of(job: JobStandings) -> JobPositions:
     """Return where everybody stands."""
     ranks = {view.rank: view for view in job.views}
-    standings = {(view.rank, one.group): one for view in job.views for one in view.standings}
+    standings = {
+        (view.rank, standing.group): standing for view in job.views for standing in view.standings
+    }
     blocking = {view.rank: _blocking(view) for view in job.views}
     transfers = {view.rank: _older_transfers(view, blocking[view.rank]) for view in job.views}
     members = {rank for group in job.groups for rank in group.ranks}
@@ -76,7 +78,7 @@ def positions_of(job: JobStandings) -> JobPositions:
         blocking=blocking,
         older_transfers={rank: found for rank, found in transfers.items() if found},
         missing=frozenset(members - set(ranks) - job.unread),
-        groups=tuple(one for one in levels if one is not None),
+        groups=tuple(level for level in levels if level is not None),
     )
 
 
@@ -86,16 +88,16 @@ def find_overtaken(positions: JobPositions) -> dict[int, list[tuple[GroupLevels,
     If most of a group is behind, the others are ahead and nobody was overtaken.
     """
     overtaken: dict[int, list[tuple[GroupLevels, int]]] = defaultdict(list)
-    for one in positions.groups:
+    for group in positions.groups:
         behind = 0
-        for number, level in enumerate(one.levels[:-1]):
+        for number, level in enumerate(group.levels[:-1]):
             behind += len(level.waiting) + len(level.idle)
-            if behind > BEHIND_RATIO_MAX * len(one.group.ranks):
+            if behind > BEHIND_RATIO_MAX * len(group.group.ranks):
                 break
             for rank in level.waiting:
-                first = positions.first(rank, one.group.name)
+                first = positions.first(rank, group.group.name)
                 if first is None or first.kind not in ONE_SIDED:
-                    overtaken[rank].append((one, number))
+                    overtaken[rank].append((group, number))
     return dict(overtaken)
 
 
@@ -113,7 +115,9 @@ def _older_transfers(view: RankStandings, blocking: GroupStanding | None) -> tup
     """Return the outstanding sends and receives launched before the blocking collective."""
     if blocking is None:
         return view.pending_p2p
-    return tuple(one for one in view.pending_p2p if one.record < _record(blocking))
+    return tuple(
+        operation for operation in view.pending_p2p if operation.record < _record(blocking)
+    )
 
 
 def _levels(

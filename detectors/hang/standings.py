@@ -78,7 +78,7 @@ def trim_dump(dump: FlightDump, history_max: int = HISTORY_MAX) -> FlightDump:
     """
     forms, histories = record_histories(dump.operations, history_max)
     last: dict[tuple[str, bool], Operation] = {}
-    kept = []
+    retained = []
     newest: Operation | None = None
     for operation in dump.operations:
         if operation.enter_s is not None and (
@@ -90,11 +90,11 @@ def trim_dump(dump: FlightDump, history_max: int = HISTORY_MAX) -> FlightDump:
             if key not in last or last[key].sequence < operation.sequence:
                 last[key] = operation
         else:
-            kept.append(operation)
-    kept += last.values()
-    if newest is not None and newest not in kept:
-        kept.append(newest)
-    operations = tuple(sorted(kept, key=lambda operation: operation.record))
+            retained.append(operation)
+    retained += last.values()
+    if newest is not None and newest not in retained:
+        retained.append(newest)
+    operations = tuple(sorted(retained, key=lambda operation: operation.record))
     return replace(dump, operations=operations, forms=forms, histories=histories)
 
 
@@ -172,9 +172,9 @@ def _one_attempt(dumps: Mapping[int, FlightDump]) -> tuple[dict[int, FlightDump]
     old = [r for r, time_s in times_s.items() if time_s is not None and newest_s - time_s > gap_s]
     if not old:
         return dict(dumps), []
-    kept = {rank: dump for rank, dump in dumps.items() if rank not in old}
+    retained = {rank: dump for rank, dump in dumps.items() if rank not in old}
     text = f"ranks {sorted(old)} are left out: more than {gap_s:g} s older, from an earlier attempt"
-    return kept, [text]
+    return retained, [text]
 
 
 def _of_other_times(

@@ -124,8 +124,8 @@ def draw_waits(positions: JobPositions) -> WaitGraph:
         behind |= set(late)
         for rank in late:
             accusations[rank].append(NotBegun(wait.at.group, wait.level.sequence, begun))
-    for one in positions.groups:
-        for rank, accusation in _accusations(positions, one):
+    for group in positions.groups:
+        for rank, accusation in _accusations(positions, group):
             accusations[rank].append(accusation)
     for rank in positions.ranks:
         if rank in behind:
@@ -150,13 +150,13 @@ def draw_waits(positions: JobPositions) -> WaitGraph:
 def enumerate_waits(positions: JobPositions) -> Iterator[tuple[int, Wait]]:
     """Yield a node for each level that somebody waits in, and one for all up to each but the last."""
     node = -1
-    for one in positions.groups:
-        for number, level in enumerate(one.levels):
+    for group in positions.groups:
+        for number, level in enumerate(group.levels):
             if level.waiting:
-                yield node, Wait(one, number, is_below=False)
+                yield node, Wait(group, number, is_below=False)
                 node -= 1
-            if number < len(one.levels) - 1:
-                yield node, Wait(one, number, is_below=True)
+            if number < len(group.levels) - 1:
+                yield node, Wait(group, number, is_below=True)
                 node -= 1
 
 
@@ -181,22 +181,22 @@ def _not_begun(
     return begun, sorted(set(firsts) - set(begun) - set(held_elsewhere))
 
 
-def _accusations(positions: JobPositions, one: GroupLevels) -> Iterator[tuple[int, Accusation]]:
+def _accusations(positions: JobPositions, levels: GroupLevels) -> Iterator[tuple[int, Accusation]]:
     """Yield what strong waits in one group say against its members."""
-    furthest = one.levels[-1]
-    here_and_above = sum(len(level.waiting) for level in one.levels)
-    for level in one.levels:
+    furthest = levels.levels[-1]
+    here_and_above = sum(len(level.waiting) for level in levels.levels)
+    for level in levels.levels:
         if not here_and_above:
             return
-        absent = NotLaunched(one.group, level.sequence, here_and_above)
+        absent = NotLaunched(levels.group, level.sequence, here_and_above)
         yield from ((rank, absent) for rank in level.idle)
         here_and_above -= len(level.waiting)
         if level is furthest or not (here_and_above or furthest.idle):
             continue
         for rank in level.waiting:
-            first = positions.first(rank, one.group.name)
+            first = positions.first(rank, levels.group.name)
             kind = first.kind if first else "a collective"
-            yield rank, NotFinished(one.group, level.sequence, kind, furthest.sequence - 1)
+            yield rank, NotFinished(levels.group, level.sequence, kind, furthest.sequence - 1)
 
 
 def _further_behind(
@@ -204,8 +204,8 @@ def _further_behind(
 ) -> list[int]:
     """Return the nodes of all that are even further behind than an overtaken rank."""
     return [
-        up_to[one.group.name, one.levels[number - 1].sequence]
-        for one, number in overtaken
+        up_to[item.group.name, item.levels[number - 1].sequence]
+        for item, number in overtaken
         if number > 0
     ]
 
@@ -221,7 +221,11 @@ def _own_wait(
 
 
 def _peers(rank: int, transfers: Sequence[Operation]) -> list[int]:
-    return [one.peer for one in transfers if one.peer is not None and one.peer != rank]
+    return [
+        transfer.peer
+        for transfer in transfers
+        if transfer.peer is not None and transfer.peer != rank
+    ]
 
 
 def _gone(

@@ -170,7 +170,7 @@ def _judge_circle(graph: WaitGraph, nodes: Sequence[int]) -> WaitVerdict:
     inside = set(nodes)
 
     def strong_inside(node: int) -> list[int]:
-        return [one for one in graph.strong.get(node, ()) if one in inside]
+        return [item for item in graph.strong.get(node, ()) if item in inside]
 
     named: dict[int, HangClass] = {}
     circles: list[tuple[int, ...]] = []
@@ -187,7 +187,7 @@ def _judge_circle(graph: WaitGraph, nodes: Sequence[int]) -> WaitVerdict:
         culprits={rank: cause for rank, cause in named.items() if rank not in unclear},
         circles=tuple(circles),
         pairs=frozenset(
-            one for rank in unclear for one in {rank, *(_partners(graph, rank) & inside)}
+            partner for rank in unclear for partner in {rank, *(_partners(graph, rank) & inside)}
         ),
     )
 
@@ -236,13 +236,13 @@ def _is_like_peers(positions: JobPositions, rank: int) -> bool:
     for group in positions.job.groups:
         if rank not in group.ranks or len(group.ranks) < 2:
             continue
-        standings = [positions.standings.get((one, group.name)) for one in group.ranks]
+        standings = [positions.standings.get((item, group.name)) for item in group.ranks]
         counts = {standing.completed if standing else None for standing in standings}
         is_still = not any(
-            one not in positions.ranks
-            or positions.blocking[one]
-            or positions.ranks[one].pending_p2p
-            for one in group.ranks
+            item not in positions.ranks
+            or positions.blocking[item]
+            or positions.ranks[item].pending_p2p
+            for item in group.ranks
         )
         if is_still and len(counts) == 1 and counts.isdisjoint({None, 0}):
             return True

@@ -124,17 +124,17 @@ _SIMPLE: Final = {
 
 def kind_of_error(cause: FailureCause, error: ErrorText) -> tuple[LogKind, FactTier]:  # noqa: PLR0911, PLR0912 - one return for each kind
     """Return the kind of an error and how much it explains."""
-    said = "\n".join(read_statements(error))
+    text = "\n".join(read_statements(error))
     first = error_line(error)
     name = error.type_name
     if cause is FailureCause.COMMUNICATION:
-        if "EADDRINUSE" in said or "ddress already in use" in said:
+        if "EADDRINUSE" in text or "ddress already in use" in text:
             return LogKind.PORT_IN_USE, FactTier.STALL
-        if _JOINS.search(said):
+        if _JOINS.search(text):
             return LogKind.NEVER_JOINED, FactTier.VICTIM
-        if _STALLS.search(said):
+        if _STALLS.search(text):
             return LogKind.HANG, FactTier.STALL
-        if "ncclInternalError" in said and "Message truncated" in said:  # NCCL's own check
+        if "ncclInternalError" in text and "Message truncated" in text:  # NCCL's own check
             return LogKind.NCCL_SYSTEM, FactTier.STALL
         return LogKind.PEER_LOST, FactTier.VICTIM
     if name == "Fatal Python error":
@@ -154,36 +154,36 @@ def kind_of_error(cause: FailureCause, error: ErrorText) -> tuple[LogKind, FactT
             else (LogKind.TERMINATED, FactTier.VICTIM)
         )
     if cause is FailureCause.HOST_MEMORY:
-        if _OUT_OF_SHM.search(said):
+        if _OUT_OF_SHM.search(text):
             return LogKind.SHARED_MEMORY, FactTier.OWN
-        is_loader = "DataLoader worker" in said or "dataloader.py" in error.traceback
+        is_loader = "DataLoader worker" in text or "dataloader.py" in error.traceback
         return LogKind.LOADER_WORKER if is_loader else LogKind.HOST_MEMORY, FactTier.OWN
     if cause is FailureCause.STORAGE:
-        if "No space left" in said or "Errno 28" in said or "os error 28" in said:
+        if "No space left" in text or "Errno 28" in text or "os error 28" in text:
             return LogKind.DISK_FULL, FactTier.OWN
-        is_quota = "uota" in said or "Errno 122" in said
+        is_quota = "uota" in text or "Errno 122" in text
         return LogKind.DISK_QUOTA if is_quota else LogKind.STORAGE_ERROR, FactTier.OWN
     if cause is FailureCause.DEVICE:
-        if re.search(r"(?i)version mismatch|initialize nvml|NVMLError", said):
+        if re.search(r"(?i)version mismatch|initialize nvml|NVMLError", text):
             return LogKind.DRIVER, FactTier.OWN
         if re.search(
-            r"No (?:CUDA|HIP) GPUs|no (?:CUDA|ROCm)-capable|busy or unavailable|busy", said
+            r"No (?:CUDA|HIP) GPUs|no (?:CUDA|ROCm)-capable|busy or unavailable|busy", text
         ):
             return LogKind.GPU_ABSENT, FactTier.OWN
         return LogKind.GPU_HARDWARE, FactTier.OWN
     if cause is FailureCause.KERNEL_FAULT:
         if re.search(
-            r"driver version is insufficient|driver on your system|no NVIDIA driver", said
+            r"driver version is insufficient|driver on your system|no NVIDIA driver", text
         ):
             return LogKind.DRIVER, FactTier.OWN
-        if re.search(r"out of memory|OUT_OF_|Failed to CUDA \w*alloc", said):
+        if re.search(r"out of memory|OUT_OF_|Failed to CUDA \w*alloc", text):
             return LogKind.DEVICE_MEMORY, FactTier.OWN
         return next(
-            (kind for form, kind in _CUDA_KINDS if form.search(said)), LogKind.LAUNCH_FAILURE
+            (kind for form, kind in _CUDA_KINDS if form.search(text)), LogKind.LAUNCH_FAILURE
         ), FactTier.OWN
     if cause is FailureCause.PROGRAM:
-        return _kind_of_program(name, said), FactTier.OWN
-    return _kind_of_exception(error, name, first, said)
+        return _kind_of_program(name, text), FactTier.OWN
+    return _kind_of_exception(error, name, first, text)
 
 
 def _kind_of_program(name: str, said: str) -> LogKind:  # noqa: PLR0911 - one return for each kind

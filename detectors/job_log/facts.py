@@ -369,12 +369,12 @@ def _bare_facts(
     named: Sequence[LogLine], found: Sequence[LogFact], judge: "_ErrorJudge"
 ) -> list[LogFact]:
     """Return the facts of lines that name an error and end no traceback, which would say more."""
-    told = {
+    reported = {
         (fact.line.source, fact.line.number)
         for fact in found
         if fact.error is not None and "\n" in fact.error.traceback
     }
-    lines = (line for line in named if (line.source, line.number) not in told)
+    lines = (line for line in named if (line.source, line.number) not in reported)
     return [fact for line in lines if (fact := judge.bare_fact(line)) is not None]
 
 

@@ -179,15 +179,15 @@ class LineSieve:
 
     def kept(self) -> list[tuple[int, bytes]]:
         """Return the kept lines with their numbers, in order."""
-        kept = dict(self._kept)
+        retained = dict(self._kept)
         left = NEWEST_LINES
         for start, batch, places in reversed(self._newest):
-            kept |= {start + place: batch[place] for place in places[-left:]}
+            retained |= {start + place: batch[place] for place in places[-left:]}
             left -= len(places)
             if left <= 0:
                 break
-        kept |= dict(self._newest_weak)
-        return sorted(kept.items())
+        retained |= dict(self._newest_weak)
+        return sorted(retained.items())
 
     def _feed_batch(self, batch: list[bytes]) -> None:
         if len(self.head) < 400:
@@ -217,7 +217,7 @@ class LineSieve:
         self, batch: list[bytes], forms: list[bytes], flags_of: list[int], start: int
     ) -> None:
         """Keep what may say something: the first lines of a form, and the newest of all."""
-        tail, seen, kept, kept_max = self._tail, self._seen, self._kept, self._kept_max
+        tail, seen, retained, kept_max = self._tail, self._seen, self._kept, self._kept_max
         newest: list[int] = []
         if len(seen) > FORMS_MAX:
             seen.clear()
@@ -241,21 +241,21 @@ class LineSieve:
                     tail = max(tail, _ERROR_TAIL)
             if flags & _HANG and self._hang_lines < HANG_LINES_MAX:
                 self._hang_lines += 1
-                kept.append((start + place, batch[place]))
+                retained.append((start + place, batch[place]))
                 continue
             form = forms[place]
             count = seen.get(form, 0) + 1
             seen[form] = count
-            is_early = count <= FORM_LINES_MAX and len(kept) < kept_max
+            is_early = count <= FORM_LINES_MAX and len(retained) < kept_max
             if flags & _STRONG or tail:
                 if is_early:
-                    kept.append((start + place, batch[place]))
+                    retained.append((start + place, batch[place]))
                 else:
                     newest.append(place)
                 continue
             self._weak_lines += 1
             if is_early and self._weak_lines <= WEAK_LINES_MAX:
-                kept.append((start + place, batch[place]))
+                retained.append((start + place, batch[place]))
             else:
                 self._newest_weak.append((start + place, batch[place]))
                 newest.append(place)

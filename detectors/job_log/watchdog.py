@@ -148,12 +148,12 @@ def judge_watchdogs(
     world = _world(job, reporters)
     silent = sorted(set(range(world)) - reporters)
     telling = set(silent) if _is_telling(silent, world, job) else _gaps(groups, reporters)
-    told = telling & job.ranks  # they live, and have nothing outstanding
+    reported = telling & job.ranks  # they live, and have nothing outstanding
     unread = frozenset(set(silent) - telling)
     left_out = _alike(standings, world)
-    diagnosis = _judge(standings, groups, told, unread, left_out)
+    diagnosis = _judge(standings, groups, reported, unread, left_out)
     if left_out and not _holds_without(diagnosis, left_out, next(iter(standings.values())), world):
-        diagnosis = _judge(standings, groups, told, unread, frozenset())
+        diagnosis = _judge(standings, groups, reported, unread, frozenset())
     return _of_diagnosis(diagnosis, standings, lines, frozenset(reporters))
 
 
@@ -233,8 +233,8 @@ def _alike(standings: dict[str, dict[int, _Standing]], world: int) -> frozenset[
     for rank, item in members.items():
         alike[_standing_of(item)].append(rank)
     most = max(alike.values(), key=len)
-    kept = max(ALIKE_KEPT_MIN, ALIKE_RATIO_MIN * (world - len(most)))
-    return frozenset(sorted(most)[kept:]) if len(most) > 2 * kept else frozenset()
+    retained = max(ALIKE_KEPT_MIN, ALIKE_RATIO_MIN * (world - len(most)))
+    return frozenset(sorted(most)[retained:]) if len(most) > 2 * retained else frozenset()
 
 
 def _holds_without(
@@ -252,20 +252,20 @@ def _holds_without(
 def _judge(
     standings: dict[str, dict[int, _Standing]],
     groups: dict[str, Group],
-    told: set[int],
+    reported: set[int],
     unread: frozenset[int],
     left_out: frozenset[int],
 ) -> Diagnosis:
     """Return what the judge of flight recorders says of these standings; ``told``: ranks with nothing outstanding."""
     own: dict[int, list[Group]] = defaultdict(list)
     for group in groups.values():
-        kept = tuple(rank for rank in group.ranks if rank not in left_out)
-        judged = replace(group, ranks=kept) if left_out else group
-        for rank in kept:
+        retained = tuple(rank for rank in group.ranks if rank not in left_out)
+        judged = replace(group, ranks=retained) if left_out else group
+        for rank in retained:
             own[rank].append(judged)
     reporters = {rank for members in standings.values() for rank in members} - left_out
     dumps = {rank: _dump(rank, standings, tuple(own[rank])) for rank in sorted(reporters)}
-    for rank in told:
+    for rank in reported:
         dumps[rank] = _dump(rank, {}, tuple(own[rank]))
     return diagnose_hang(view_job(dumps, unread))
 
@@ -276,7 +276,9 @@ def _of_diagnosis(
     lines: list[LogLine],
     reporters: frozenset[int],
 ) -> LogHang:
-    ranks = tuple(sorted(one.rank for one in diagnosis.culprits if one.rank is not None))
+    ranks = tuple(
+        sorted(culprit.rank for culprit in diagnosis.culprits if culprit.rank is not None)
+    )
     kind = _OF_CLASS.get(diagnosis.cause, LogKind.HANG)
     reason = diagnosis.reason.replace("the dumps don't show", "the log doesn't show")
     reason = (
@@ -344,7 +346,7 @@ def _read(
     named: list[tuple[tuple[int, ...], LogLine]] = []
     is_missing = False
     prints: dict[int, tuple[str, ...]] = {}
-    told: list[LogLine] = []
+    reported: list[LogLine] = []
     for source in sources:
         for line in source.lines:
             text = line.text
@@ -356,7 +358,7 @@ def _read(
             is_missing = text.startswith("Missing ranks:")
             if "CollectiveFingerPrint" in text and "ismatch" in text:
                 prints |= {int(rank): tuple(rest) for rank, *rest in _FINGERPRINT.findall(text)}
-                told.append(line)
+                reported.append(line)
             elif "monitoredBarrier" in text and (match := _BARRIER.search(text)):
                 named.append((parse_ranks(match[1]), line))
             elif ("lagging" in text or "collective #" in text) and (match := _LAGGING.search(text)):
@@ -373,7 +375,7 @@ def _read(
             LogKind.HANG_HOST, ranks, f"{reason} as lagging behind", 0.85, lines, frozenset()
         )
         return {}, hang
-    if told:
+    if reported:
         odd = _odd_ranks(prints)
         reason = (
             f"collectives differ between ranks: {ranks_in_words(odd)} from the others"
@@ -381,7 +383,7 @@ def _read(
             else "collectives differ between ranks"
         )
         return {}, LogHang(
-            LogKind.HANG_MISMATCH, odd, reason, 0.85, tuple(told[:4]), frozenset(prints)
+            LogKind.HANG_MISMATCH, odd, reason, 0.85, tuple(reported[:4]), frozenset(prints)
         )
     _join(standings, caught)
     return standings, None
@@ -544,16 +546,16 @@ def _dump(
             completed = first - 1
         enqueued = max([item.enqueued or 0, *numbers, completed or 0])
         statuses.append(GroupStatus(name, enqueued, completed))
-        told = next((row for row in item.pending if row[0] == first and row[1]), None)
-        if first is not None and told is not None and first == (completed or 0) + 1:
-            operations.append(_operation(name, first, told, item.line.number))
+        reported = next((row for row in item.pending if row[0] == first and row[1]), None)
+        if first is not None and reported is not None and first == (completed or 0) + 1:
+            operations.append(_operation(name, first, reported, item.line.number))
     return FlightDump("2.0", "", own, tuple(statuses), tuple(operations), None, ())
 
 
 def _operation(
-    group: str, number: int, told: tuple[int, str, int | None, int | None], record: int
+    group: str, number: int, reported: tuple[int, str, int | None, int | None], record: int
 ) -> Operation:
-    _number, kind, read, written = told
+    _number, kind, read, written = reported
     sizes = CollectiveShape()
     if read is not None and written is not None:
         sizes = CollectiveShape(((read,),), ((written,),))

@@ -114,10 +114,10 @@ def _nvlink5_row(group: EventGroup, policy: PolicyTable) -> EventPolicy:
             else _mild(row, "the driver: Nonfatal; the line has no registers")
         )
     for together in nvlink5_codes(code, words[1], group.last.registers):
-        found = [policy.get((EventTable.NVLINK5, one)) for one in together]
-        known = [one for one in found if one is not None]
+        found = [policy.get((EventTable.NVLINK5, alert)) for alert in together]
+        known = [item for item in found if item is not None]
         if len(known) == len(found):
-            return _raised(min(known, key=lambda one: SEVERITY_ORDER[one.severity]), words, row)
+            return _raised(min(known, key=lambda item: SEVERITY_ORDER[item.severity]), words, row)
     if words[2] == "Nonfatal":
         return replace(
             row,

@@ -230,7 +230,7 @@ def _by_others(case: LogCase, beside: Sequence[LogCase], cases: Sequence[LogCase
         return _with(case, Severity.INFO, Action.NONE, reason)
     if finding.kind in _LINK_UPS:
         up = max(
-            (one.last_number for one in beside if one.finding.kind is _LINK_UPS[finding.kind]),
+            (item.last_number for item in beside if item.finding.kind is _LINK_UPS[finding.kind]),
             default=0,
         )
         if up > case.last_number:

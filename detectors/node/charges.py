@@ -299,10 +299,10 @@ def error_class(finding: Finding, type_name: str) -> str:
     return f"{symptom.value}:{name}"
 
 
-def is_other_program(one: str, other: str) -> bool:
+def is_other_program(text: str, other: str) -> bool:
     """Return whether two programs are two scripts: other names and other contents, both known."""
-    (name, _c, content), (name2, _c2, content2) = one.partition(":"), other.partition(":")
-    return bool(one and other and content and content2) and name != name2 and content != content2
+    (name, _c, content), (name2, _c2, content2) = text.partition(":"), other.partition(":")
+    return bool(text and other and content and content2) and name != name2 and content != content2
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,8 +340,8 @@ def judge_charge(
     ``counted``: what counts against the node already; ``compared``: errors on it that count nothing by themselves;
     ``window_s``: for so long they are compared.
     """
-    mine = [one for one in counted if one.job_id == charge.job_id]
-    known = next((one for one in mine if one.incident_id == charge.incident_id), None)
+    mine = [item for item in counted if item.job_id == charge.job_id]
+    known = next((item for item in mine if item.incident_id == charge.incident_id), None)
     if known is not None:
         return ChargeVerdict(True, CHARGES[known.kind].reason, known.kind, is_new=False)
     row, kind = CHARGES[charge.kind], charge.kind
@@ -349,7 +349,7 @@ def judge_charge(
         kind = ChargeKind.SAME_ELSEWHERE
     elif row.weight is not Weight.ONE:
         return ChargeVerdict(False, row.reason, kind)
-    if any(one.kind is kind and one.unix_s > now_unix_s - DAY_S for one in mine):
+    if any(item.kind is kind and item.unix_s > now_unix_s - DAY_S for item in mine):
         return ChargeVerdict(
             False, "this job has counted for the same cause within a day", charge.kind
         )
@@ -361,10 +361,10 @@ def _is_shared(charge: NodeCharge, compared: Sequence[PastCharge], since_s: floa
     if not (charge.error and charge.is_here_alone):
         return False
     return any(
-        one.error == charge.error
-        and one.is_here_alone
-        and one.job_id != charge.job_id
-        and one.unix_s >= since_s
-        and is_other_program(one.program, charge.program)
-        for one in compared
+        item.error == charge.error
+        and item.is_here_alone
+        and item.job_id != charge.job_id
+        and item.unix_s >= since_s
+        and is_other_program(item.program, charge.program)
+        for item in compared
     )

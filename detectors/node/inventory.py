@@ -100,12 +100,14 @@ class DeviceMemory:
 
     def missing(self) -> list[Device]:
         wanted = (DeviceStanding.VANISHED, DeviceStanding.NOT_BACK, DeviceStanding.WITHDRAWN)
-        return [one.device for one in self.known if self.standing(one.device) in wanted]
+        return [item.device for item in self.known if self.standing(item.device) in wanted]
 
 
 def each_once(devices: Iterable[Device]) -> list[Device]:
     """Return the devices without those whose identity another one has already: one card that is listed twice is one card."""
-    return list({(one.kind, one.identity): one for one in reversed(list(devices))}.values())[::-1]
+    return list(
+        {(device.kind, device.identity): device for device in reversed(list(devices))}.values()
+    )[::-1]
 
 
 def update(memory: DeviceMemory, look: InventoryLook) -> DeviceMemory:
@@ -123,35 +125,35 @@ def update(memory: DeviceMemory, look: InventoryLook) -> DeviceMemory:
         for device in devices
         if device not in taken
     ]
-    new_places = {(one.device.kind, one.device.place) for one in new}
+    new_places = {(item.device.kind, item.device.place) for item in new}
     known: list[KnownDevice] = []
     standings: dict[tuple[DeviceKind, str], DeviceStanding] = {}
-    for one in memory.known:
-        now, standing = one, memory.standing(one.device)
-        if one.device.kind in look.found:
-            match = matches.get(one)
-            place = (one.device.kind, one.device.place)
+    for item in memory.known:
+        now, standing = item, memory.standing(item.device)
+        if item.device.kind in look.found:
+            match = matches.get(item)
+            place = (item.device.kind, item.device.place)
             if match is not None:
                 now, standing = (
-                    KnownDevice(_merged(one.device, match), look.boot_id),
+                    KnownDevice(_merged(item.device, match), look.boot_id),
                     DeviceStanding.PRESENT,
                 )
-            elif _is_rdma_now(one.device, look) or _is_detached(one.device, look):
+            elif _is_rdma_now(item.device, look) or _is_detached(item.device, look):
                 continue
-            elif one.replaced_unix_s is not None or (place[1] and place in new_places):
-                since_s = look.unix_s if one.replaced_unix_s is None else one.replaced_unix_s
+            elif item.replaced_unix_s is not None or (place[1] and place in new_places):
+                since_s = look.unix_s if item.replaced_unix_s is None else item.replaced_unix_s
                 if look.unix_s - since_s > REPLACED_S:
                     continue
-                now, standing = replace(one, replaced_unix_s=since_s), DeviceStanding.REPLACED
+                now, standing = replace(item, replaced_unix_s=since_s), DeviceStanding.REPLACED
             else:
-                standing = _standing_of_absent(one, look)
+                standing = _standing_of_absent(item, look)
         elif standing is DeviceStanding.PRESENT:
             standing = None  # not looked at
         known.append(now)
         if standing is not None:
             standings[now.device.kind, now.device.identity] = standing
-    for one in new:
-        standings[one.device.kind, one.device.identity] = DeviceStanding.PRESENT
+    for item in new:
+        standings[item.device.kind, item.device.identity] = DeviceStanding.PRESENT
     known += new
     dropped = memory.dropped + max(0, len(known) - DEVICES_MAX)
     known = _newest(known, standings)
@@ -162,22 +164,26 @@ def update(memory: DeviceMemory, look: InventoryLook) -> DeviceMemory:
 
 def _known_once(known: Iterable[KnownDevice]) -> tuple[KnownDevice, ...]:
     """Return each identity once: the record that was seen last, in the order in which they were first met."""
-    return tuple({(one.device.kind, one.device.identity): one for one in known}.values())
+    return tuple(
+        {(device.device.kind, device.device.identity): device for device in known}.values()
+    )
 
 
 def _newest(
     known: Sequence[KnownDevice], standings: Mapping[tuple[DeviceKind, str], DeviceStanding]
 ) -> list[KnownDevice]:
     """Return as many devices as fit; drop those that are gone first, oldest first."""
-    states = [(one, standings.get((one.device.kind, one.device.identity))) for one in known]
-    replaced = [one for one, state in states if state is DeviceStanding.REPLACED]
+    states = [
+        (device, standings.get((device.device.kind, device.device.identity))) for device in known
+    ]
+    replaced = [item for item, state in states if state is DeviceStanding.REPLACED]
     lost = [
-        one
-        for one, state in states
+        item
+        for item, state in states
         if state not in (None, DeviceStanding.PRESENT, DeviceStanding.REPLACED)
     ]
     out = [*replaced, *lost][: max(0, len(known) - DEVICES_MAX)]
-    left = [one for one in known if one not in out]
+    left = [device for device in known if device not in out]
     return left[:DEVICES_MAX]
 
 
@@ -186,13 +192,13 @@ def _matches(memory: DeviceMemory, look: InventoryLook) -> dict[KnownDevice, Dev
     matches: dict[KnownDevice, Device | None] = {}
     taken: set[Device] = set()
     for fits in (_is_same, _is_in_place_of):
-        for one in memory.known:
-            if matches.get(one) is not None:
+        for item in memory.known:
+            if matches.get(item) is not None:
                 continue
             there = (
-                device for device in look.found.get(one.device.kind, ()) if device not in taken
+                device for device in look.found.get(item.device.kind, ()) if device not in taken
             )
-            match = matches[one] = next((new for new in there if fits(one.device, new)), None)
+            match = matches[item] = next((new for new in there if fits(item.device, new)), None)
             if match is not None:
                 taken.add(match)
     return matches
@@ -217,13 +223,13 @@ def _merged(before: Device, now: Device) -> Device:
     return now
 
 
-def _standing_of_absent(one: KnownDevice, look: InventoryLook) -> DeviceStanding:
-    device = one.device
+def _standing_of_absent(item: KnownDevice, look: InventoryLook) -> DeviceStanding:
+    device = item.device
     if _is_hidden(device, look) or _is_bonded(device, look):
         return DeviceStanding.PRESENT
     if device.kind is DeviceKind.NIC and _is_taken_by_host(device, look):
         return DeviceStanding.WITHDRAWN
-    return DeviceStanding.VANISHED if one.boot_id == look.boot_id else DeviceStanding.NOT_BACK
+    return DeviceStanding.VANISHED if item.boot_id == look.boot_id else DeviceStanding.NOT_BACK
 
 
 def _is_taken_by_host(device: Device, look: InventoryLook) -> bool:
@@ -254,13 +260,15 @@ def cards_elsewhere(memory: DeviceMemory, look: InventoryLook) -> list[Device]:
         for device in look.found.get(kind, ())
     }
     return [
-        one.device
-        for one in memory.known
-        if memory.standing(one.device) is DeviceStanding.PRESENT
-        and (one.device.kind, one.device.identity) not in seen
-        and not any(_is_in_place_of(one.device, now) for now in look.found.get(one.device.kind, ()))
-        and _is_hidden(one.device, look)
-        and not _is_bonded(one.device, look)
+        item.device
+        for item in memory.known
+        if memory.standing(item.device) is DeviceStanding.PRESENT
+        and (item.device.kind, item.device.identity) not in seen
+        and not any(
+            _is_in_place_of(item.device, now) for now in look.found.get(item.device.kind, ())
+        )
+        and _is_hidden(item.device, look)
+        and not _is_bonded(item.device, look)
     ]
 
 
@@ -277,12 +285,12 @@ def forget(
 ) -> tuple[DeviceMemory, list[Device]]:
     """Return the memory without the named devices that are gone (None: all), and those devices."""
     gone = [
-        one.device
-        for one in memory.known
-        if memory.standing(one.device) not in (None, DeviceStanding.PRESENT)
-        and (names is None or not set(names).isdisjoint(_names(one.device)))
+        item.device
+        for item in memory.known
+        if memory.standing(item.device) not in (None, DeviceStanding.PRESENT)
+        and (names is None or not set(names).isdisjoint(_names(item.device)))
     ]
-    known = tuple(one for one in memory.known if one.device not in gone)
+    known = tuple(item for item in memory.known if item.device not in gone)
     keys = {(device.kind, device.identity) for device in gone}
     standings = {key: state for key, state in memory.standings.items() if key not in keys}
     return replace(memory, known=known, standings=standings), gone
@@ -298,23 +306,23 @@ def _names(device: Device) -> set[str]:
     return {device.name, device.identity, device.pci_bus_id} - {""}
 
 
-def _is_rdma_now(one: Device, look: InventoryLook) -> bool:
+def _is_rdma_now(device: Device, look: InventoryLook) -> bool:
     """Return whether a network card is now an RDMA device and remembered as such."""
-    return one.kind is DeviceKind.ETHERNET and any(
-        nic.pci_bus_id == one.pci_bus_id
+    return device.kind is DeviceKind.ETHERNET and any(
+        nic.pci_bus_id == device.pci_bus_id
         for nic in look.found.get(DeviceKind.NIC, ())
         if nic.pci_bus_id
     )
 
 
-def _is_bonded(one: Device, look: InventoryLook) -> bool:
+def _is_bonded(item: Device, look: InventoryLook) -> bool:
     """Tell whether an RDMA device has become part of a bond of its card (mlx5_bond_0)."""
-    if one.kind is not DeviceKind.NIC:
+    if item.kind is not DeviceKind.NIC:
         return False
-    slot = one.pci_bus_id.rpartition(".")[0]
+    slot = item.pci_bus_id.rpartition(".")[0]
     return bool(slot) and any(
         "bond" in device.name and device.pci_bus_id.rpartition(".")[0] == slot
-        for device in look.found[one.kind]
+        for device in look.found[item.kind]
     )
 
 
@@ -323,16 +331,16 @@ def _once_a_card(
 ) -> dict[tuple[DeviceKind, str], DeviceStanding]:
     """Leave out the network device if its card's RDMA device is gone too: one card counts once."""
     gone = {
-        one.device.pci_bus_id
-        for one in known
-        if one.device.kind is DeviceKind.NIC
-        and standings.get((DeviceKind.NIC, one.device.identity))
+        device.device.pci_bus_id
+        for device in known
+        if device.device.kind is DeviceKind.NIC
+        and standings.get((DeviceKind.NIC, device.device.identity))
         not in (None, DeviceStanding.PRESENT)
     } - {""}
     covered = {
-        one.device.identity
-        for one in known
-        if one.device.kind is DeviceKind.ETHERNET and one.device.pci_bus_id in gone
+        device.device.identity
+        for device in known
+        if device.device.kind is DeviceKind.ETHERNET and device.device.pci_bus_id in gone
     }
     return {
         (kind, identity): standing

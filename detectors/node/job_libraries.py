@@ -47,30 +47,32 @@ class MixedJob:
 def say_shares(shares: Iterable[LibraryShare]) -> str:
     """Return who has loaded what."""
     return "; ".join(
-        f"{one.version} in {ranks_in_words(one.ranks)} on {counted(len(one.nodes), 'node')} ({names_in_words(one.nodes)})"
-        for one in shares
+        f"{share.version} in {ranks_in_words(share.ranks)} on {counted(len(share.nodes), 'node')} ({names_in_words(share.nodes)})"
+        for share in shares
     )
 
 
 def find_mixed_jobs(ranks: Iterable[RankLibrary]) -> list[MixedJob]:
     """Return the jobs whose ranks differ, ordered by job. Ranks that tell of no NCCL have no part in it."""
     jobs: dict[str, list[RankLibrary]] = {}
-    for one in ranks:
-        if one.versions:
-            jobs.setdefault(one.job_id, []).append(one)
+    for rank in ranks:
+        if rank.versions:
+            jobs.setdefault(rank.job_id, []).append(rank)
     mixed = []
-    for job_id, told in sorted(jobs.items()):
-        newest = max(one.attempt for one in told)
+    for job_id, reported in sorted(jobs.items()):
+        newest = max(item.attempt for item in reported)
         shares: dict[str, list[RankLibrary]] = {}
-        for one in told:
-            if one.attempt == newest:
-                shares.setdefault(" and ".join(sorted(set(one.versions))), []).append(one)
+        for item in reported:
+            if item.attempt == newest:
+                shares.setdefault(" and ".join(sorted(set(item.versions))), []).append(item)
         if len(shares) > 1:
             ordered = sorted(shares.items(), key=lambda share: (-len(share[1]), share[0]))
-            mixed.append(MixedJob(job_id, told[0].job_name, tuple(_share(*one) for one in ordered)))
+            mixed.append(
+                MixedJob(job_id, reported[0].job_name, tuple(_share(*share) for share in ordered))
+            )
     return mixed
 
 
 def _share(version: str, of: list[RankLibrary]) -> LibraryShare:
-    nodes = tuple(sorted({one.node for one in of}))
-    return LibraryShare(version, nodes, tuple(sorted({one.rank for one in of})))
+    nodes = tuple(sorted({library.node for library in of}))
+    return LibraryShare(version, nodes, tuple(sorted({library.rank for library in of})))

@@ -219,8 +219,10 @@ def _gpus_by_address(snapshot: Snapshot) -> Mapping[str, Labels]:
     found = {}
     for series in reading.series if reading else ():
         own = dict(series.labels)
-        kept = tuple((name, own[name]) for name in ("gpu", "uuid", "pci_bus_id") if own.get(name))
-        found[pci_address(own.get("pci_bus_id", ""))] = kept
+        retained = tuple(
+            (name, own[name]) for name in ("gpu", "uuid", "pci_bus_id") if own.get(name)
+        )
+        found[pci_address(own.get("pci_bus_id", ""))] = retained
     return found
 
 

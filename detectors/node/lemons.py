@@ -61,8 +61,8 @@ def find_lemons(
         Lemon(
             node,
             len(some),
-            tuple(sorted(Counter(one.kind for one in some).items(), key=lambda k: (-k[1], k[0]))),
-            max(one.unix_s for one in some),
+            tuple(sorted(Counter(item.kind for item in some).items(), key=lambda k: (-k[1], k[0]))),
+            max(item.unix_s for item in some),
         )
         for node, some in by_node.items()
         if len(some) >= faults_min

@@ -187,7 +187,7 @@ def _is_plainly_well(check: Check, series: Sequence[Series]) -> bool:
     if condition.measure is not Measure.VALUE or condition.other is not None:
         return False
     limit, holds = condition.limit, condition.comparison.holds
-    values = [one.value for one in series]
+    values = [item.value for item in series]
     return not isinstance(limit, str) and not any(map(holds, values, repeat(limit)))
 
 

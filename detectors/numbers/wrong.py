@@ -126,7 +126,7 @@ def _limit_of(ordered: list[float]) -> tuple[float, float]:
     if ordered[0] > 0.0:
         logs = [math.log(value) for value in ordered]
         middle = median(logs)
-        log_deviation = _SIGMA_OF_MAD * median(abs(one - middle) for one in logs)
+        log_deviation = _SIGMA_OF_MAD * median(abs(log - middle) for log in logs)
         exponent = middle + LOG_SIGMAS * log_deviation
         limit = max(limit, math.exp(exponent) if exponent < 700.0 else math.inf)
     return usual, limit
@@ -178,9 +178,9 @@ class ApartWatch:
         self._held += 1
         if self._held < HELD:
             return ()
-        told = self._first
+        reported = self._first
         self._learn(groups, ranks)
-        return told
+        return reported
 
     def _learn(self, groups: Mapping[float, frozenset[int]], ranks: frozenset[int]) -> None:
         self._groups, self._ranks = frozenset(groups.values()), ranks

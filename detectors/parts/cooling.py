@@ -70,29 +70,29 @@ def judge_cooling(
 
 
 def _faults(reading: CoolingReading, fresh: Sequence[CoolingReading]) -> tuple[UnitFault, ...]:
-    others = [one for one in fresh if one.unit != reading.unit]
+    others = [item for item in fresh if item.unit != reading.unit]
     found = [
         _too_low(
             UnitQuantity.FLOW,
             reading.flow_liters_per_s,
             reading.flow_liters_per_s_min,
-            [one.flow_liters_per_s for one in others],
+            [other.flow_liters_per_s for other in others],
         ),
         _too_high(
-            reading.rise_kelvin, reading.rise_kelvin_max, [one.rise_kelvin for one in others]
+            reading.rise_kelvin, reading.rise_kelvin_max, [other.rise_kelvin for other in others]
         ),
         _too_low(
             UnitQuantity.PRESSURE,
             reading.pressure_pascals,
             reading.pressure_pascals_min,
-            [one.pressure_pascals for one in others],
+            [other.pressure_pascals for other in others],
         ),
     ]
     if reading.is_leaking:
         found.append(UnitFault(UnitQuantity.LEAK, is_of_peers=False))
     if reading.health == "critical":
         found.append(UnitFault(UnitQuantity.HEALTH, is_of_peers=False))
-    return tuple(one for one in found if one is not None)
+    return tuple(item for item in found if item is not None)
 
 
 def _too_low(
@@ -123,5 +123,5 @@ def _too_high(
 
 
 def _usual(others: Sequence[float | None]) -> float | None:
-    known = [one for one in others if one is not None]
+    known = [other for other in others if other is not None]
     return median(known) if len(known) >= PEERS_MIN else None

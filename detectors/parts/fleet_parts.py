@@ -89,16 +89,16 @@ class FleetParts:
         return tuple(dict.fromkeys((*self.on, *self.layouts)))
 
     def of_node(self, node: str) -> frozenset[FleetPart]:
-        return frozenset(one.part for one in self.hung(node))
+        return frozenset(part.part for part in self.hung(node))
 
     def of_worker(self, node: str, nic: str | None = None) -> frozenset[FleetPart]:
         """Return the parts of a rank: of the switches only those of its own NIC, where both are known."""
         found = self.hung(node)
         if nic is not None:
             names = self.names_of_nic(node, nic)
-            own = [one for one in found if not one.port or _is_port_of_any(one.port, names)]
-            found = tuple(own) if any(one.port for one in own) else found
-        return frozenset(one.part for one in found)
+            own = [part for part in found if not part.port or _is_port_of_any(part.port, names)]
+            found = tuple(own) if any(part.port for part in own) else found
+        return frozenset(part.part for part in found)
 
     def layout_of(self, node: str) -> NodeLayout | None:
         found = self.layouts.get(node)
@@ -109,26 +109,28 @@ class FleetParts:
         layout = self.layout_of(node)
         if layout is None:
             return ()
-        return tuple(one for one in layout.nics if nic in (one.device, one.interface))
+        return tuple(item for item in layout.nics if nic in (item.device, item.interface))
 
     def names_of_nic(self, node: str, nic: str) -> frozenset[str]:
         """Return all names of a NIC: a source may know it as ``mlx5_0``, another as ``ibp24s0``."""
         ports = self.ports_of(node, nic)
-        return frozenset({nic, *(one.device for one in ports), *(one.interface for one in ports)})
+        return frozenset(
+            {nic, *(port.device for port in ports), *(port.interface for port in ports)}
+        )
 
     def rail_of(self, node: str, nic: str) -> str:
         """Return the rail of a NIC: its name where the file tells none, or several for its ports."""
-        rails = {one.rail for one in self.ports_of(node, nic) if one.rail}
+        rails = {port.rail for port in self.ports_of(node, nic) if port.rail}
         return next(iter(rails)) if len(rails) == 1 else nic
 
     def name_of(self, node: str, kind: SharedKind) -> str | None:
         """Return the node's part of a kind, the first rail's where there are several."""
-        return next((one.part.name for one in self.hung(node) if one.part.kind is kind), None)
+        return next((part.part.name for part in self.hung(node) if part.part.kind is kind), None)
 
     @property
     def has_racks(self) -> bool:
         return self.rack_of is not None or any(
-            one.part.kind is SharedKind.RACK for hung in self.on.values() for one in hung
+            item.part.kind is SharedKind.RACK for hung in self.on.values() for item in hung
         )
 
     @cached_property
@@ -136,8 +138,8 @@ class FleetParts:
         """Return the nodes of each part that ``on`` names."""
         found: dict[FleetPart, set[str]] = {}
         for node in self.on:
-            for one in self.hung(node):
-                found.setdefault(one.part, set()).add(node)
+            for item in self.hung(node):
+                found.setdefault(item.part, set()).add(node)
         shared: dict[frozenset[str], frozenset[str]] = {}  # spines have the same nodes below
         return {part: shared.setdefault(own := frozenset(nodes), own) for part, nodes in found.items()}  # fmt: skip
 
@@ -146,7 +148,7 @@ class FleetParts:
         found = self.on.get(node)
         if found is None:
             found = self.on.get(node.partition(".")[0], ())
-        if self.rack_of is None or any(one.part.kind is SharedKind.RACK for one in found):
+        if self.rack_of is None or any(item.part.kind is SharedKind.RACK for item in found):
             return found
         rack = self.rack_of(node)
         return found if rack is None else (*found, HungPart(FleetPart(SharedKind.RACK, rack)))
@@ -169,15 +171,15 @@ def find_parts(topology: NetworkTopology) -> FleetParts:
     above_switch: dict[str, dict[str, None]] = {}  # each once, in the file's order
     above_rack: dict[str, list[TopologyEdge]] = {}
     of_node: dict[str, list[TopologyEdge]] = {}
-    for one in topology.edges:
-        if HangsOn.OTHER in (one.kind, one.below_kind):
+    for edge in topology.edges:
+        if HangsOn.OTHER in (edge.kind, edge.below_kind):
             continue
-        if one.below_is_node:
-            of_node.setdefault(one.below, []).append(one)
-        elif one.kind is HangsOn.SWITCH:
-            above_switch.setdefault(one.below, {})[one.above] = None
+        if edge.below_is_node:
+            of_node.setdefault(edge.below, []).append(edge)
+        elif edge.kind is HangsOn.SWITCH:
+            above_switch.setdefault(edge.below, {})[edge.above] = None
         else:
-            above_rack.setdefault(one.below, []).append(one)
+            above_rack.setdefault(edge.below, []).append(edge)
     joined: dict[str, list[HungPart]] = {}
     for domain in topology.nvlink_domains:
         part = HungPart(FleetPart(SharedKind.NVLINK_DOMAIN, domain.name))
@@ -226,16 +228,16 @@ NO_DOMAIN: Final = ToldDomain()
 
 def with_domains(parts: FleetParts, domains: Mapping[str, ToldDomain]) -> FleetParts:
     """Return the parts with the switches or the block of nodes as their scheduler told them, where the file names none of theirs."""
-    told: dict[str, tuple[HungPart, ...]] = {}
+    reported: dict[str, tuple[HungPart, ...]] = {}
     for node, domain in domains.items():
         held = parts.on.get(node, ())
         known = _BLOCK_KINDS if domain.is_block else _SWITCH_KINDS
-        if domain.names and not any(one.part.kind in known for one in held):
+        if domain.names and not any(item.part.kind in known for item in held):
             lowest = SharedKind.BLOCK if domain.is_block else SharedKind.LEAF
-            above = [FleetPart(SharedKind.SWITCH, one) for one in reversed(domain.names[:-1])]
+            above = [FleetPart(SharedKind.SWITCH, name) for name in reversed(domain.names[:-1])]
             own = [FleetPart(lowest, domain.names[-1]), *above]
-            told[node] = (*(HungPart(one) for one in own), *held)
-    return replace(parts, on={**parts.on, **told}) if told else parts
+            reported[node] = (*(HungPart(item) for item in own), *held)
+    return replace(parts, on={**parts.on, **reported}) if reported else parts
 
 
 def _own_blocks(
@@ -244,7 +246,7 @@ def _own_blocks(
     """Yield the blocks that are no other name of an NVLink domain or switch: these have other nodes."""
     if not blocks:
         return
-    parts_of = {node: {one.part for one in hung} for node, hung in network.items()}
+    parts_of = {node: {item.part for item in hung} for node, hung in network.items()}
     below = Counter(part for parts in parts_of.values() for part in parts)
     for block in blocks:
         nodes = set(block.nodes)
@@ -259,11 +261,11 @@ def _own_chassis(
     """Yield the chassis that are no other name of a rack in the site's file: a rack with the same nodes."""
     racks: dict[str, set[str]] = {}
     for node, hung in at_site.items():
-        for one in hung:
-            if one.part.kind is SharedKind.RACK:
-                racks.setdefault(one.part.name, set()).add(node)
+        for item in hung:
+            if item.part.kind is SharedKind.RACK:
+                racks.setdefault(item.part.name, set()).add(node)
     known = {frozenset(nodes) for nodes in racks.values()}
-    return (one for one in chassis if frozenset(one.nodes) not in known)
+    return (item for item in chassis if frozenset(item.nodes) not in known)
 
 
 class _Switches:
@@ -276,16 +278,16 @@ class _Switches:
     def of_node(self, edges: Iterable[TopologyEdge]) -> tuple[HungPart, ...]:
         """Return the leaves of all ports, then the switches above them."""
         best: dict[str, TopologyEdge] = {}
-        for one in edges:
-            if one.kind is HangsOn.SWITCH:
-                held = best.get(one.port)
-                if held is None or (-one.confidence, one.above) < (-held.confidence, held.above):
-                    best[one.port] = one
+        for edge in edges:
+            if edge.kind is HangsOn.SWITCH:
+                held = best.get(edge.port)
+                if held is None or (-edge.confidence, edge.above) < (-held.confidence, held.above):
+                    best[edge.port] = edge
         if any(port for port in best):
-            sure = max(one.confidence for port, one in best.items() if port)
+            sure = max(edge.confidence for port, edge in best.items() if port)
             if "" in best and best[""].confidence <= sure:
                 del best[""]  # a cable's own word holds before a file that names no port
-        chains = [self._chain(one.above, one.port) for _port, one in sorted(best.items())]
+        chains = [self._chain(edge.above, edge.port) for _port, edge in sorted(best.items())]
         above = (part for chain in chains for part in chain[1:])
         return (
             *(chain[0] for chain in chains),
@@ -313,7 +315,7 @@ class _Switches:
 def _site_parts(
     edges: Iterable[TopologyEdge], above_rack: Mapping[str, list[TopologyEdge]]
 ) -> tuple[HungPart, ...]:
-    own = [one for one in edges if one.kind is not HangsOn.SWITCH]
-    racks = [one.above for one in own if one.kind is HangsOn.RACK]
-    own += [one for rack in racks for one in above_rack.get(rack, ())]
-    return tuple(dict.fromkeys(HungPart(FleetPart(_KINDS[one.kind], one.above)) for one in own))
+    own = [edge for edge in edges if edge.kind is not HangsOn.SWITCH]
+    racks = [edge.above for edge in own if edge.kind is HangsOn.RACK]
+    own += [item for rack in racks for item in above_rack.get(rack, ())]
+    return tuple(dict.fromkeys(HungPart(FleetPart(_KINDS[edge.kind], edge.above)) for edge in own))

@@ -71,7 +71,7 @@ class StrayNode:
 
 def find_strays(topology: NetworkTopology) -> Iterator[StrayNode]:
     """Yield the nodes that Slurm's blocks and NVLink put among different neighbours. A block may have several domains, so only an odd node or two counts."""
-    domain_of = {node: one.name for one in topology.nvlink_domains for node in one.nodes}
+    domain_of = {node: domain.name for domain in topology.nvlink_domains for node in domain.nodes}
     for block in topology.blocks:
         known = [node for node in block.nodes if node in domain_of]
         if len(known) < _STRAY_AMONG_MIN:
@@ -90,15 +90,15 @@ def find_domains(
     members: dict[str, list[str]] = {}
     gpus: dict[str, tuple[int, int]] = {}  # that have joined, and all
     split = []
-    for one in nodes:
-        told = [gpu.clique for gpu in one.gpus if gpu.clique is not None]
-        names = sorted({domain_name(*clique) for clique in told})
+    for node in nodes:
+        reported = [gpu.clique for gpu in node.gpus if gpu.clique is not None]
+        names = sorted({domain_name(*clique) for clique in reported})
         if len(names) > 1:
-            split.append(SplitNode(one.node, tuple(names)))
+            split.append(SplitNode(node.node, tuple(names)))
         elif names:
-            members.setdefault(names[0], []).append(one.node)
+            members.setdefault(names[0], []).append(node.node)
             joined, total = gpus.get(names[0], (0, 0))
-            gpus[names[0]] = joined + len(told), total + len(one.gpus)
+            gpus[names[0]] = joined + len(reported), total + len(node.gpus)
     domains = [
         NvlinkDomain(
             name,

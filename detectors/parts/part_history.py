@@ -77,9 +77,9 @@ class PartHistory:
     def open_events(self) -> tuple[PartEvent, ...]:
         """Return the newest event of each finding that has not ended."""
         newest: dict[tuple[str, str], PartEvent] = {}
-        for one in self.events:
-            newest[one.node, one.check] = one
-        return tuple(one for one in newest.values() if one.change != "ended")
+        for event in self.events:
+            newest[event.node, event.check] = event
+        return tuple(event for event in newest.values() if event.change != "ended")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,42 +96,44 @@ def note_seen(
 ) -> dict[str, PartHistory]:
     """Return the histories with where each part is now; a part in another place than before begins a stay there."""
     found = dict(known)
-    for one in seen:
-        before = found.get(one.key) or PartHistory(one.kind, one.serial, one.model, one.uuid)
+    for item in seen:
+        before = found.get(item.key) or PartHistory(item.kind, item.serial, item.model, item.uuid)
         stays = before.stays
         is_same = bool(stays) and (stays[-1].node, stays[-1].device, stays[-1].slot) == (
-            *(one.node, one.device, one.slot),
+            *(item.node, item.device, item.slot),
         )
         if is_same:
             stays = (*stays[:-1], replace(stays[-1], last_unix_s=now_unix_s))
         else:
-            stays = (*stays, PartStay(one.node, one.device, one.slot, now_unix_s, now_unix_s))
-        found[one.key] = replace(
+            stays = (*stays, PartStay(item.node, item.device, item.slot, now_unix_s, now_unix_s))
+        found[item.key] = replace(
             before,
-            model=one.model or before.model,
-            uuid=one.uuid or before.uuid,
+            model=item.model or before.model,
+            uuid=item.uuid or before.uuid,
             stays=stays[-STAYS_MAX:],
         )
     return found
 
 
 def note_events(
-    known: Mapping[str, PartHistory], told: Iterable[ToldEvent]
+    known: Mapping[str, PartHistory], reported: Iterable[ToldEvent]
 ) -> dict[str, PartHistory]:
     """Return the histories with these changes of findings, each once, at the part that was in the place at the time."""
-    by_uuid = {one.uuid: key for key, one in known.items() if one.uuid}
+    by_uuid = {item.uuid: key for key, item in known.items() if item.uuid}
     in_place: dict[tuple[str, str], list[tuple[PartStay, str]]] = {}
     for key, history in known.items():
         for stay in history.stays:
             in_place.setdefault((stay.node, stay.device), []).append((stay, key))
     new: dict[str, list[PartEvent]] = {}
-    for one in told:
-        found = by_uuid.get(one.uuid) if one.uuid else None
-        if found is None and one.device:
-            found = _who_was_there(in_place.get((one.event.node, one.device), ()), one.event.unix_s)
+    for event in reported:
+        found = by_uuid.get(event.uuid) if event.uuid else None
+        if found is None and event.device:
+            found = _who_was_there(
+                in_place.get((event.event.node, event.device), ()), event.event.unix_s
+            )
         if found is not None:
-            slot = _slot_of(known[found], one.event)
-            new.setdefault(found, []).append(replace(one.event, slot=slot))
+            slot = _slot_of(known[found], event.event)
+            new.setdefault(found, []).append(replace(event.event, slot=slot))
     return {
         key: history if key not in new else _with_events(history, new[key])
         for key, history in known.items()
@@ -140,26 +142,26 @@ def note_events(
 
 def _who_was_there(stays: Sequence[tuple[PartStay, str]], unix_s: float) -> str | None:
     """Return the part that was in a place: the newest that came before, else the first that is known there."""
-    before = [one for one in stays if one[0].first_unix_s <= unix_s]
+    before = [stay for stay in stays if stay[0].first_unix_s <= unix_s]
     if before:
-        return max(before, key=lambda one: one[0].first_unix_s)[1]
-    return min(stays, key=lambda one: one[0].first_unix_s)[1] if stays else None
+        return max(before, key=lambda stay: stay[0].first_unix_s)[1]
+    return min(stays, key=lambda stay: stay[0].first_unix_s)[1] if stays else None
 
 
 def _slot_of(history: PartHistory, event: PartEvent) -> str:
-    own = [one for one in history.stays if one.node == event.node]
+    own = [stay for stay in history.stays if stay.node == event.node]
     return own[-1].slot if own else ""
 
 
 def _with_events(history: PartHistory, new: Sequence[PartEvent]) -> PartHistory:
-    marks = {(one.node, one.check, one.change, one.unix_s) for one in history.events}
-    open_now = {(one.node, one.check) for one in history.open_events}
+    marks = {(event.node, event.check, event.change, event.unix_s) for event in history.events}
+    open_now = {(event.node, event.check) for event in history.open_events}
     events = list(history.events)
-    for one in sorted(new, key=lambda event: event.unix_s):
-        mark = (one.node, one.check, one.change, one.unix_s)
-        is_known = one.change == "seen" and (one.node, one.check) in open_now
+    for item in sorted(new, key=lambda event: event.unix_s):
+        mark = (item.node, item.check, item.change, item.unix_s)
+        is_known = item.change == "seen" and (item.node, item.check) in open_now
         if mark not in marks and not is_known:
             marks.add(mark)
-            events.append(one)
+            events.append(item)
     events.sort(key=lambda event: event.unix_s)
     return replace(history, events=tuple(events[-EVENTS_MAX:]))

@@ -59,8 +59,8 @@ class RailDoubt:
     def in_words(self) -> str:
         own = "no rail" if self.told is None else f"rail {self.told}"
         by = "its configuration" if self.is_configured else "its own agent"
-        said = "says" if self.alike == 1 else "say"
-        return f"{self.node} {self.nic}: {by} says {own}, {counted(self.alike, 'node')} built alike {said} rail {self.usual}"
+        text = "says" if self.alike == 1 else "say"
+        return f"{self.node} {self.nic}: {by} says {own}, {counted(self.alike, 'node')} built alike {text} rail {self.usual}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,34 +96,36 @@ def find_layouts(
 ) -> tuple[tuple[NodeLayout, ...], tuple[RailDoubt, ...]]:
     """Return what each node is made of, alike nodes together, and where agents contradict those of alike nodes."""
     classes: dict[_Hardware, list[NodeFacts]] = {}
-    for one in nodes:
-        classes.setdefault(_hardware(one), []).append(one)
+    for node in nodes:
+        classes.setdefault(_hardware(node), []).append(node)
     ordered = sorted(classes.items(), key=lambda item: (-len(item[1]), sorted(item[0])))
     largest = [key for key, _members in ordered[:_CLASSES_MAX]]
     reference = {key: _reference(key, largest) for key in classes}
     rails_of = {key: _class_rails(classes[key]) for key in set(reference.values())}
-    totals = {len(set(one.rails.values())) for one in rails_of.values() if one.rails}
+    totals = {len(set(rail.rails.values())) for rail in rails_of.values() if rail.rails}
     layouts: dict[NodeLayout, list[str]] = {}
     doubts: list[RailDoubt] = []
     for key, members in ordered:
         found = rails_of[reference[key]]
-        for one in members:
-            alike = _layout(one, found, has_kinds=len(totals) > 1)
-            layouts.setdefault(alike, []).append(one.node)
-            doubts += _doubts(one, found)
-    named = [replace(one, nodes=tuple(sorted(own))) for one, own in layouts.items()]
-    return tuple(sorted(named, key=lambda one: one.nodes)), tuple(doubts)
+        for member in members:
+            alike = _layout(member, found, has_kinds=len(totals) > 1)
+            layouts.setdefault(alike, []).append(member.node)
+            doubts += _doubts(member, found)
+    named = [replace(item, nodes=tuple(sorted(own))) for item, own in layouts.items()]
+    return tuple(sorted(named, key=lambda item: item.nodes)), tuple(doubts)
 
 
 def find_crossed(topology: NetworkTopology) -> tuple[CrossedCable, ...]:
     """Return the ports that hang on a leaf switch of another rail, where leaf switches are of one rail each."""
     parts = find_parts(topology)
     hung: dict[str, dict[tuple[str, str], tuple[str, EdgeOrigin]]] = {}
-    for one in topology.edges:
-        if one.below_is_node and one.kind is HangsOn.SWITCH and one.port:
-            rail = _rail_of_port(parts, one.below, one.port)
+    for edge in topology.edges:
+        if edge.below_is_node and edge.kind is HangsOn.SWITCH and edge.port:
+            rail = _rail_of_port(parts, edge.below, edge.port)
             if rail:
-                hung.setdefault(one.above, {}).setdefault((one.below, one.port), (rail, one.origin))
+                hung.setdefault(edge.above, {}).setdefault(
+                    (edge.below, edge.port), (rail, edge.origin)
+                )
     found = []
     for leaf, ports in sorted(hung.items()):
         usual, count = Counter(rail for rail, _origin in ports.values()).most_common(1)[0]
@@ -140,13 +142,13 @@ def _rail_of_port(parts: FleetParts, node: str, port: str) -> str:
     """Return the rail of a port such as ``mlx5_0/1`` or ``ibp24s0``; empty: not known."""
     nic, _, number = port.partition("/")
     ports = parts.ports_of(node, nic)
-    rails = {one.rail for one in ports if one.rail and number in ("", one.port)}
+    rails = {item.rail for item in ports if item.rail and number in ("", item.port)}
     return next(iter(rails)) if len(rails) == 1 else ""
 
 
-def _hardware(one: NodeFacts) -> _Hardware:
+def _hardware(facts: NodeFacts) -> _Hardware:
     """Return what nodes that are built alike have in common. A virtual function, whose plane is not known, comes and goes."""
-    cards = [nic for nic in one.nics if nic.is_rdma or nic.plane == _COMPUTE]
+    cards = [nic for nic in facts.nics if nic.is_rdma or nic.plane == _COMPUTE]
     known = [nic for nic in cards if nic.plane != _UNKNOWN]
     return frozenset((*nic.place, nic.model) for nic in known or cards)
 
@@ -160,24 +162,24 @@ def _reference(key: _Hardware, largest: Sequence[_Hardware]) -> _Hardware:
 
 def _class_rails(members: Sequence[NodeFacts]) -> _ClassRails:
     ports: dict[_Place, list[ToldNic]] = {}
-    for one in members:
-        for nic in one.nics:
+    for member in members:
+        for nic in member.nics:
             ports.setdefault(nic.place, []).append(nic)
     votes = _votes(ports, len(members))
     usable = _fastest({place: own for place, own in ports.items() if place in votes or not votes})
     if votes:
-        kept = [place for place in votes if place in usable or _is_configured(ports[place])]
-        kept.sort(key=lambda place: (votes[place][0], place))
-        is_whole = len(kept) == len(votes)
+        retained = [place for place in votes if place in usable or _is_configured(ports[place])]
+        retained.sort(key=lambda place: (votes[place][0], place))
+        is_whole = len(retained) == len(votes)
         rails = {
-            place: votes[place][0] if is_whole else number for number, place in enumerate(kept)
+            place: votes[place][0] if is_whole else number for number, place in enumerate(retained)
         }
-        share = sum(votes[place][1] for place in kept) / max(1, len(kept) * len(members))
-        is_configured = all(_is_configured(ports[place]) for place in kept)
+        share = sum(votes[place][1] for place in retained) / max(1, len(retained) * len(members))
+        is_configured = all(_is_configured(ports[place]) for place in retained)
         sure = CONFIGURED if is_configured else BY_SWITCHES
         return _ClassRails(rails, votes, round(sure * share, 2))
     named = {place for place, own in ports.items() if _is_configured(own)}
-    has_gpus = 2 * sum(bool(one.gpus) for one in members) > len(members)
+    has_gpus = 2 * sum(bool(member.gpus) for member in members) > len(members)
     order = sorted(named or usable) if named or has_gpus else []
     if len(order) < 2:  # a single NIC is no rail among others
         return _ClassRails({}, {}, 0.0)
@@ -188,9 +190,11 @@ def _votes(ports: dict[_Place, list[ToldNic]], count: int) -> dict[_Place, tuple
     """Return the rail of each place that more than half of the agents tell."""
     found = {}
     for place, own in ports.items():
-        told = Counter(nic.rail for nic in own if nic.plane == _COMPUTE and nic.rail is not None)
-        if told:
-            rail, voters = told.most_common(1)[0]
+        reported = Counter(
+            nic.rail for nic in own if nic.plane == _COMPUTE and nic.rail is not None
+        )
+        if reported:
+            rail, voters = reported.most_common(1)[0]
             if 2 * voters > count:
                 found[place] = rail, voters
     return found
@@ -212,10 +216,10 @@ def _fastest(ports: dict[_Place, list[ToldNic]]) -> set[_Place]:
     return {place for place, rate in rates.items() if rate >= RATE_SHARE * best}
 
 
-def _rails_of(one: NodeFacts, found: _ClassRails) -> dict[_Place, int]:
+def _rails_of(facts: NodeFacts, found: _ClassRails) -> dict[_Place, int]:
     """Return the rails of a node: its own configuration holds."""
     rails = dict(found.rails)
-    for nic in one.nics:
+    for nic in facts.nics:
         if nic.is_configured and nic.plane != _COMPUTE:
             rails.pop(nic.place, None)
         elif nic.is_configured and nic.rail is not None:
@@ -223,19 +227,19 @@ def _rails_of(one: NodeFacts, found: _ClassRails) -> dict[_Place, int]:
     return rails
 
 
-def _doubts(one: NodeFacts, found: _ClassRails) -> Iterable[RailDoubt]:
+def _doubts(facts: NodeFacts, found: _ClassRails) -> Iterable[RailDoubt]:
     """Yield the first NIC about which a node's agent contradicts those of alike nodes."""
-    for nic in one.nics:
+    for nic in facts.nics:
         usual, voters = found.votes.get(nic.place, (None, 0))
-        told = nic.rail if nic.plane == _COMPUTE else None
-        if usual is not None and told != usual:
-            yield RailDoubt(one.node, nic.device, told, usual, voters, nic.is_configured)
+        reported = nic.rail if nic.plane == _COMPUTE else None
+        if usual is not None and reported != usual:
+            yield RailDoubt(facts.node, nic.device, reported, usual, voters, nic.is_configured)
             return
 
 
-def _layout(one: NodeFacts, found: _ClassRails, *, has_kinds: bool) -> NodeLayout:
+def _layout(facts: NodeFacts, found: _ClassRails, *, has_kinds: bool) -> NodeLayout:
     """Return the node's layout without its name; ``has_kinds``: there are nodes with other numbers of rails."""
-    rails = _rails_of(one, found)
+    rails = _rails_of(facts, found)
     total = len(set(found.rails.values()))
 
     def name(place: _Place) -> str:
@@ -249,10 +253,10 @@ def _layout(one: NodeFacts, found: _ClassRails, *, has_kinds: bool) -> NodeLayou
             _COMPUTE if nic.place in rails else nic.plane,
             name(nic.place),
         )
-        for nic in _listed(one.nics, rails)
+        for nic in _listed(facts.nics, rails)
     )
-    numbers = {gpu.pci_bus_id: number for number, gpu in enumerate(one.gpus)}
-    gpus = tuple(_gpu(one, gpu, numbers, nics) for gpu in one.gpus)
+    numbers = {gpu.pci_bus_id: number for number, gpu in enumerate(facts.gpus)}
+    gpus = tuple(_gpu(facts, gpu, numbers, nics) for gpu in facts.gpus)
     sure = found.confidence if any(nic.rail for nic in nics) else 0.0
     return NodeLayout((), gpus, nics, sure)
 
@@ -264,19 +268,20 @@ def _listed(nics: Sequence[ToldNic], rails: dict[_Place, int]) -> Sequence[ToldN
 
 
 def _gpu(
-    one: NodeFacts, gpu: ToldGpu, numbers: dict[str, int], nics: Sequence[LayoutNic]
+    facts: NodeFacts, gpu: ToldGpu, numbers: dict[str, int], nics: Sequence[LayoutNic]
 ) -> LayoutGpu:
     near = {
-        nic.device: told
+        nic.device: reported
         for nic in nics
-        if nic.rail and (told := one.closeness.get((gpu.pci_bus_id, nic.device))) in _CLOSENESS
+        if nic.rail
+        and (reported := facts.closeness.get((gpu.pci_bus_id, nic.device))) in _CLOSENESS
     }
     best = min(near.values(), key=_CLOSENESS.index, default="")
     return LayoutGpu(
         numbers[gpu.pci_bus_id],
         gpu.pci_bus_id,
         gpu.numa_node,
-        tuple(device for device, told in near.items() if told == best),
+        tuple(device for device, reported in near.items() if reported == best),
         best,
         tuple(
             sorted(numbers[peer] for peer, links in gpu.peers.items() if links and peer in numbers)

@@ -67,15 +67,15 @@ class SharedBlame:
     @property
     def bad(self) -> int:
         """Return how many workers are bad."""
-        told = {name for one in (*self.named, *self.tied) for name in one.bad}
-        return len(told | set(self.alone))
+        reported = {name for item in (*self.named, *self.tied) for name in item.bad}
+        return len(reported | set(self.alone))
 
     @property
     def part(self) -> str:
         """Return the parts that are named, or those of which one can't be told from another; empty: none."""
         if self.named:
-            return names_in_words([str(one.part) for one in self.named], NAMED_TOLD_MAX)
-        return " or ".join(str(one.part) for one in self.tied[:TIES_TOLD_MAX])
+            return names_in_words([str(item.part) for item in self.named], NAMED_TOLD_MAX)
+        return " or ".join(str(part.part) for part in self.tied[:TIES_TOLD_MAX])
 
     def in_words(self, noun: str = "node") -> str:
         """Return one sentence; empty for a single bad worker."""
@@ -87,9 +87,9 @@ class SharedBlame:
             return f"no shared part explains these {noun}s"
         texts = []
         if self.named:
-            texts.append(f"explained by {names_in_words([str(one) for one in self.named])}")
+            texts.append(f"explained by {names_in_words([str(item) for item in self.named])}")
         if self.tied:
-            tied = " or ".join(str(one) for one in self.tied[:TIES_TOLD_MAX])
+            tied = " or ".join(str(part) for part in self.tied[:TIES_TOLD_MAX])
             texts.append(f"{tied} explain it equally well, so none is named")
         if self.alone:
             texts.append(f"{counted(len(self.alone), f'{noun}')} on their own")
@@ -116,7 +116,7 @@ def explain_shared(
 
     ``kinds``: the parts that can cause such a fault at all, as a leaf switch can't heat a GPU; None: all.
     """
-    names = {one.name for one in workers}
+    names = {worker.name for worker in workers}
     hit = frozenset(bad) & names
     if len(hit) < 2:
         return SharedBlame(BlameEnd.TOO_FEW, alone=tuple(sorted(hit)))
@@ -129,32 +129,36 @@ def together(since_s: Mapping[str, float], within_s: float) -> tuple[frozenset[s
     """Return the workers whose faults began within so long of the first of them, the largest group first."""
     groups: list[list[str]] = []
     first_s = 0.0
-    for name in sorted(since_s, key=lambda one: (since_s[one], one)):
+    for name in sorted(since_s, key=lambda item: (since_s[item], item)):
         if not groups or since_s[name] - first_s > within_s:
             groups.append([])
             first_s = since_s[name]
         groups[-1].append(name)
-    return tuple(frozenset(one) for one in sorted(groups, key=lambda one: (-len(one), one)))
+    return tuple(
+        frozenset(group) for group in sorted(groups, key=lambda group: (-len(group), group))
+    )
 
 
 def _cheapest(candidates: Sequence[_Candidate], bad: frozenset[str]) -> SharedBlame:
     left, named, tied = set(bad), list[ExplainingPart](), list[ExplainingPart]()
     due = list(candidates)
     while due:
-        due = [one for one in due if one.gain(left) > 0]
+        due = [candidate for candidate in due if candidate.gain(left) > 0]
         if not due:
             break
-        best = max(one.gain(left) for one in due)
-        first = next(one for one in due if one.gain(left) == best)
+        best = max(candidate.gain(left) for candidate in due)
+        first = next(candidate for candidate in due if candidate.gain(left) == best)
         rest = left - first.hit
         rivals = [
-            one
-            for one in due
-            if one.gain(left) == best and one.hit & first.hit & left and one.gain(rest) <= 0
+            candidate
+            for candidate in due
+            if candidate.gain(left) == best
+            and candidate.hit & first.hit & left
+            and candidate.gain(rest) <= 0
         ]
         if len(rivals) > 1:
-            tied += [_told(one) for one in rivals]
-            left -= frozenset().union(*(one.hit for one in rivals))
+            tied += [_told(rival) for rival in rivals]
+            left -= frozenset().union(*(rival.hit for rival in rivals))
         else:
             named.append(_told(first))
             left = rest
@@ -162,8 +166,8 @@ def _cheapest(candidates: Sequence[_Candidate], bad: frozenset[str]) -> SharedBl
     return SharedBlame(end, tuple(named), tuple(tied), tuple(sorted(left)))
 
 
-def _told(one: _Candidate) -> ExplainingPart:
-    return ExplainingPart(one.part, tuple(sorted(one.hit)), one.sound)
+def _told(candidate: _Candidate) -> ExplainingPart:
+    return ExplainingPart(candidate.part, tuple(sorted(candidate.hit)), candidate.sound)
 
 
 def _candidates(
@@ -179,15 +183,15 @@ def _candidates(
                 below.setdefault(part, []).append(worker)
     found = []
     for part, members in below.items():
-        hit = frozenset(one.name for one in members if one.name in bad)
+        hit = frozenset(member.name for member in members if member.name in bad)
         if len(hit) < max(2.0, SHARE_MIN * len(members)) or len(members) == len(workers):
             continue
         # What is wider than a node shows on several of them: else the node is the cause.
-        nodes = {one.node for one in members if one.name in hit}
+        nodes = {member.node for member in members if member.name in hit}
         if len(nodes) < 2 and part.kind not in (SharedKind.NIC, SharedKind.NODE):
             continue
         found.append(_Candidate(part, hit, len(members) - len(hit)))
-    return sorted(found, key=lambda one: (_ORDER[one.part.kind], one.part.name))
+    return sorted(found, key=lambda item: (_ORDER[item.part.kind], item.part.name))
 
 
 def _parts_of(worker: PlacedWorker, parts: FleetParts) -> set[FleetPart]:
@@ -214,12 +218,12 @@ def find_workers(
 
     A worker is a node; where a bad place names a NIC, it is a NIC that has a rail, or the name of a bad one. Raises SourceError for a NIC that the node's layout does not have.
     """
-    if not any(one.nic for one in bad):
+    if not any(place.nic for place in bad):
         workers = [PlacedWorker(node, node) for node in dict.fromkeys(known)]
-        return workers, {one.node for one in bad}
+        return workers, {place.node for place in bad}
     named: dict[str, set[str]] = {}
-    for one in bad:
-        named.setdefault(one.node, set()).update(_devices(one, parts))
+    for place in bad:
+        named.setdefault(place.node, set()).update(_devices(place, parts))
     railless = {device for own in named.values() for device in own} - {
         device for node in named for device in _rail_nics(node, parts)
     }
@@ -243,12 +247,12 @@ def _devices(place: BadPlace, parts: FleetParts) -> set[str]:
     ports = parts.ports_of(place.node, place.nic)
     if not ports:
         raise SourceError(f"the topology names no NIC {place.nic} of {place.node}: see `rankmend fabric topology --pages`")  # fmt: skip
-    return {one.device for one in ports}
+    return {port.device for port in ports}
 
 
 def _rail_nics(node: str, parts: FleetParts) -> set[str]:
     layout = parts.layout_of(node)
-    return set() if layout is None else {one.device for one in layout.nics if one.rail}
+    return set() if layout is None else {nic.device for nic in layout.nics if nic.rail}
 
 
 PLANE_CHECK: Final = "plane_degraded"
@@ -265,7 +269,7 @@ def explain_network(
     """
     workers, hit = [], []
     for node, ports in bad.items():
-        nics: list[str | None] = [*sorted({one.partition("/")[0] for one in ports})] or [None]
+        nics: list[str | None] = [*sorted({port.partition("/")[0] for port in ports})] or [None]
         for nic in nics:
             name = node if nic is None else f"{node} {nic}"
             workers.append(PlacedWorker(name, node, nic))

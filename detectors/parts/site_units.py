@@ -91,7 +91,7 @@ class UnitFault:
 
 # Power and load speak for themselves: "47 kW", "load 86%".
 _SUBJECT: Final = {
-    one: f"{one.value} " for one in (UnitQuantity.FLOW, UnitQuantity.RISE, UnitQuantity.PRESSURE)
+    item: f"{item.value} " for item in (UnitQuantity.FLOW, UnitQuantity.RISE, UnitQuantity.PRESSURE)
 }
 
 
@@ -114,12 +114,12 @@ class UnitVerdict:
     def is_broken(self) -> bool:
         """Return whether it harms what hangs on it: nodes are slowed by it, it leaks, has tripped or calls itself critical."""
         return self.is_bad and (
-            bool(self.harmed) or any(one.quantity in _GRAVE for one in self.faults)
+            bool(self.harmed) or any(fault.quantity in _GRAVE for fault in self.faults)
         )
 
     def in_words(self) -> str:
         """Return one sentence about the unit and what hangs on it."""
-        said = [str(one) for one in self.faults]
+        said = [str(fault) for fault in self.faults]
         if self.harmed:
             said.append(
                 f"{counted(len(self.harmed), 'node')} of {len(self.nodes)} on it {self.kind.harm} ({names_in_words(self.harmed)})"
@@ -127,8 +127,8 @@ class UnitVerdict:
         elif self.faults and self.nodes:
             said.append(f"{counted(len(self.nodes), 'node')} on it")
         if self.is_named and not self.faults and self.reading is not None and not self.is_stale:
-            told = self.reading.in_words()
-            said.append("its own figures are in order" + (f" ({told})" if told else ""))
+            reported = self.reading.in_words()
+            said.append("its own figures are in order" + (f" ({reported})" if reported else ""))
         if self.is_stale:
             said.append("its newest reading is too old to judge it")
         return f"{self.kind.noun} {self.unit}: {'; '.join(said) or 'in order'}"
@@ -147,13 +147,15 @@ def judge_units(
 
     ``find_faults`` gets a reading and all that are fresh. ``harmed``: nodes with the kind's symptom now, of all that are ``known``.
     """
-    by_name: Mapping[str, Reading] = {one.name: one for one in readings}
+    by_name: Mapping[str, Reading] = {reading.name: reading for reading in readings}
     fresh = {
-        one.name: one for one in by_name.values() if abs(now_unix_s - one.read_unix_s) <= STALE_S
+        reading.name: reading
+        for reading in by_name.values()
+        if abs(now_unix_s - reading.read_unix_s) <= STALE_S
     }
     workers = [PlacedWorker(node, node) for node in sorted({*known, *harmed})]
     blame = explain_shared(workers, harmed, parts, CAUSES_OF[kind.symptom])
-    named = {one.part.name for one in blame.named if one.part.kind is kind.part}
+    named = {item.part.name for item in blame.named if item.part.kind is kind.part}
     verdicts = []
     for unit in sorted({*by_name, *named}):
         nodes = parts.nodes_of.get(FleetPart(kind.part, unit), frozenset())

@@ -124,8 +124,8 @@ def judge_end(
         return CheckVerdict(step, step, CheckStanding.SILENT, text)
     how = f"signal {-status}" if status is not None and status < 0 else f"exit code {status}"
     last = errors.strip().splitlines()[-1:]
-    said = f": {_text(last[0])}" if last else ""
-    return CheckVerdict(step, step, CheckStanding.SILENT, f"{doing} ended with {how}{said}")
+    message = f": {_text(last[0])}" if last else ""
+    return CheckVerdict(step, step, CheckStanding.SILENT, f"{doing} ended with {how}{message}")
 
 
 def _unfinished(lines: Iterable[Mapping[str, Any]]) -> str:

@@ -72,29 +72,29 @@ def merge(*baselines: Baseline) -> Baseline:
     for baseline in baselines:
         for key, samples in baseline.samples.items():
             known = found.setdefault(key, {})
-            for one in samples:
-                known[one.node, one.unix_s] = one
+            for sample in samples:
+                known[sample.node, sample.unix_s] = sample
     newest = sorted(found.items(), key=lambda item: -max(s.unix_s for s in item[1].values()))
-    kept = newest[: MODELS_MAX * len(KINDS)]
-    return Baseline({key: _newest(samples.values()) for key, samples in sorted(kept)})
+    retained = newest[: MODELS_MAX * len(KINDS)]
+    return Baseline({key: _newest(samples.values()) for key, samples in sorted(retained)})
 
 
 def add(baseline: Baseline, node: str, unix_s: float, figures: Iterable[LoadFigure]) -> Baseline:
     """Return the baseline with a node's figures, the median where it has several of one key."""
     values: dict[Key, list[float]] = {}
-    for one in figures:
-        values.setdefault((one.name, one.model), []).append(one.value)
+    for figure in figures:
+        values.setdefault((figure.name, figure.model), []).append(figure.value)
     added = {key: (BaselineSample(node, unix_s, median(some)),) for key, some in values.items()}
     return merge(baseline, Baseline(added))
 
 
 def _newest(samples: Iterable[BaselineSample]) -> tuple[BaselineSample, ...]:
     by_node: dict[str, list[BaselineSample]] = {}
-    for one in sorted(samples, key=lambda sample: -sample.unix_s):
-        if one.node in by_node or len(by_node) < NODES_MAX:
-            by_node.setdefault(one.node, []).append(one)
-    kept = [one for some in by_node.values() for one in some[:SAMPLES_MAX]]
-    return tuple(sorted(kept, key=lambda sample: (sample.unix_s, sample.node)))
+    for item in sorted(samples, key=lambda sample: -sample.unix_s):
+        if item.node in by_node or len(by_node) < NODES_MAX:
+            by_node.setdefault(item.node, []).append(item)
+    retained = [item for some in by_node.values() for item in some[:SAMPLES_MAX]]
+    return tuple(sorted(retained, key=lambda sample: (sample.unix_s, sample.node)))
 
 
 def expect(
@@ -104,8 +104,8 @@ def expect(
     known = baseline.samples.get((figure.name, figure.model), ())
     others: dict[str, list[float]] = {}
     own: list[float] = []
-    for one in known:
-        (own if one.node == node else others.setdefault(one.node, [])).append(one.value)
+    for sample in known:
+        (own if sample.node == node else others.setdefault(sample.node, [])).append(sample.value)
     if len(others) >= NODES_MIN:
         centre = median(median(values) for values in others.values())
         values = [value for some in others.values() for value in some]

@@ -87,8 +87,8 @@ _KINDS: Final = (
 KINDS: Final = {kind.name: kind for kind in _KINDS}
 
 
-def better(kind: FigureKind, one: float, other: float) -> float:
-    return max(one, other) if kind.is_more_better else min(one, other)
+def better(kind: FigureKind, number: float, other: float) -> float:
+    return max(number, other) if kind.is_more_better else min(number, other)
 
 
 def say(value: float, unit: FigureUnit) -> str:

@@ -34,18 +34,18 @@ class GpuSamples:
     brake_s: float = 0.0
     busy: int = 0
 
-    def add(self, one: GpuSample, samples_max: int) -> None:
-        if one.busy_ratio < BUSY_MIN:
+    def add(self, sample: GpuSample, samples_max: int) -> None:
+        if sample.busy_ratio < BUSY_MIN:
             return
         self.busy += 1
-        if one.clock_hertz is not None:
-            self.clocks_hertz.append(one.clock_hertz)
+        if sample.clock_hertz is not None:
+            self.clocks_hertz.append(sample.clock_hertz)
             if len(self.clocks_hertz) > samples_max:
                 del self.clocks_hertz[::2]
-        if one.celsius is not None:
-            self.celsius_max = max(one.celsius, self.celsius_max or one.celsius)
-        self.heat_s += one.passed_s if one.reasons & _HEAT else 0.0
-        self.brake_s += one.passed_s if one.reasons & _BRAKE else 0.0
+        if sample.celsius is not None:
+            self.celsius_max = max(sample.celsius, self.celsius_max or sample.celsius)
+        self.heat_s += sample.passed_s if sample.reasons & _HEAT else 0.0
+        self.brake_s += sample.passed_s if sample.reasons & _BRAKE else 0.0
 
 
 def tell_gpu(part: str, model: str, samples: GpuSamples) -> list[dict[str, Any]]:

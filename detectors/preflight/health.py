@@ -48,7 +48,7 @@ def judge_health(
     if silent:
         text = f"no answer from {', '.join(silent[:8])}"
         verdicts.append(CheckVerdict(HEALTH_CHECK, "collectors", CheckStanding.SILENT, text))
-    if not silent and all(one.standing is CheckStanding.SKIPPED for one in verdicts):
+    if not silent and all(verdict.standing is CheckStanding.SKIPPED for verdict in verdicts):
         text = f"{page['checks']} rules, by {page['asked']}"
         verdicts.append(CheckVerdict(HEALTH_CHECK, "node", CheckStanding.PASSED, text))
     return verdicts

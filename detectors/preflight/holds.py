@@ -55,7 +55,9 @@ def decide_hold(outcome: FlightOutcome, causes: Sequence[str], hold: NodeHold) -
 def causes_of(checks: Sequence[CheckVerdict], *, is_hang_cause: bool) -> list[str]:
     """Return what keeps a node out, in words, the first few."""
     counted = {CheckStanding.FAILED} | ({CheckStanding.HUNG} if is_hang_cause else set())
-    found = [one for one in checks if one.standing in counted]
-    texts = [f"{one.name} {one.part}: {one.reason}"[:REASON_MAX] for one in found[:CAUSES_MAX]]
+    found = [check for check in checks if check.standing in counted]
+    texts = [
+        f"{check.name} {check.part}: {check.reason}"[:REASON_MAX] for check in found[:CAUSES_MAX]
+    ]
     more = len(found) - len(texts)
     return [*texts, *([f"and {more} more"] if more > 0 else [])]

@@ -212,12 +212,12 @@ def _pairs_step(gpus: int, much: Intensity) -> FlightStep:
     loads = tuple(
         {
             "load": "transfers",
-            "device": f"cuda:{one}",
+            "device": f"cuda:{item}",
             "peer": f"cuda:{other}",
-            "part": f"cuda:{one}-cuda:{other}",
+            "part": f"cuda:{item}-cuda:{other}",
             "seconds": each_s,
             "bytes": 64 << 20,
         }
-        for one, other in pairs
+        for item, other in pairs
     )
     return FlightStep("pairs", loads, len(loads) * (each_s + 0.2) + much.starts_s)

@@ -73,16 +73,16 @@ def read_tool(tool: NvidiaTool, output: str, gpu_model: str) -> StepAnswers:
 
 def _read_dcgm(output: str, _model: str, found: StepAnswers) -> None:
     results = parse_dcgm_diag(output)
-    bad = [one for one in results if one.status is DiagStatus.FAIL]
-    for one in bad:
-        text = f"{one.test}: {'; '.join(one.texts) or 'failed'}"[:300]
-        action = "replace" if {_ISOLATE, _RESET} & set(one.severities) else "drain"
+    bad = [result for result in results if result.status is DiagStatus.FAIL]
+    for result in bad:
+        text = f"{result.test}: {'; '.join(result.texts) or 'failed'}"[:300]
+        action = "replace" if {_ISOLATE, _RESET} & set(result.severities) else "drain"
         failed = CheckVerdict(
-            "dcgm_diag", one.device, CheckStanding.FAILED, text, action, DIAG_FIELD
+            "dcgm_diag", result.device, CheckStanding.FAILED, text, action, DIAG_FIELD
         )
         found.verdicts.append(failed)
     if not bad:
-        ran = sum(one.status is not DiagStatus.SKIP for one in results)
+        ran = sum(result.status is not DiagStatus.SKIP for result in results)
         standing = CheckStanding.PASSED if ran else CheckStanding.SKIPPED
         text = f"{ran} results, {len(results) - ran} skipped"
         found.verdicts.append(CheckVerdict("dcgm_diag", "node", standing, text))
@@ -90,14 +90,16 @@ def _read_dcgm(output: str, _model: str, found: StepAnswers) -> None:
 
 def _read_bandwidth(output: str, model: str, found: StepAnswers) -> None:
     results = parse_nvbandwidth(output)
-    for one in results.cells:
+    for cell in results.cells:
         part = (
-            f"cuda:{one.column}"
-            if one.row == 0 and "host" in one.test
-            else f"cuda:{one.row}-cuda:{one.column}"
+            f"cuda:{cell.column}"
+            if cell.row == 0 and "host" in cell.test
+            else f"cuda:{cell.row}-cuda:{cell.column}"
         )
         found.figures.append(
-            LoadFigure("tool_bandwidth_bytes_per_s", one.bytes_per_s, part, f"{model}, {one.test}")
+            LoadFigure(
+                "tool_bandwidth_bytes_per_s", cell.bytes_per_s, part, f"{model}, {cell.test}"
+            )
         )
     for text in results.failed:
         found.verdicts.append(CheckVerdict("nvbandwidth", "node", CheckStanding.SILENT, text))

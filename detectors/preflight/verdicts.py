@@ -87,12 +87,12 @@ ADVICE_OF_BITS: Final = {
 def judge_bits(checks: Iterable[BitCheck]) -> list[CheckVerdict]:
     """Return a verdict for each comparison, and one for devices whose results differ from the others'."""
     checks = list(checks)
-    found = [_judge_bit(one) for one in checks]
+    found = [_judge_bit(check) for check in checks]
     by_name: dict[str, dict[str, list[str]]] = {}
-    for one in checks:
-        if one.digest:
-            by_name.setdefault(one.name, {}).setdefault(one.digest, []).append(
-                " ".join(filter(None, (one.part, one.kind)))
+    for check in checks:
+        if check.digest:
+            by_name.setdefault(check.name, {}).setdefault(check.digest, []).append(
+                " ".join(filter(None, (check.part, check.kind)))
             )
     for name, parts_by_digest in by_name.items():
         if len(parts_by_digest) > 1:
@@ -100,13 +100,13 @@ def judge_bits(checks: Iterable[BitCheck]) -> list[CheckVerdict]:
     return found
 
 
-def _judge_bit(one: BitCheck) -> CheckVerdict:
-    name = f"{one.name} {one.kind}".strip()
-    if not one.bad:
-        return CheckVerdict(name, one.part, CheckStanding.PASSED, f"0 {one.text}")
-    advice = ADVICE_OF_BITS.get(one.name, "take the node out")
+def _judge_bit(check: BitCheck) -> CheckVerdict:
+    name = f"{check.name} {check.kind}".strip()
+    if not check.bad:
+        return CheckVerdict(name, check.part, CheckStanding.PASSED, f"0 {check.text}")
+    advice = ADVICE_OF_BITS.get(check.name, "take the node out")
     return CheckVerdict(
-        name, one.part, CheckStanding.FAILED, f"{one.bad} {one.text}", "replace", advice
+        name, check.part, CheckStanding.FAILED, f"{check.bad} {check.text}", "replace", advice
     )
 
 
@@ -139,42 +139,52 @@ def judge_figures(
 ) -> list[CheckVerdict]:
     """Return a verdict for each figure: by the baseline of its model, and by the like parts of the node."""
     verdicts = []
-    for one in figures:
-        by_fleet = _by_baseline(one, node, baseline, signs)
-        by_peers = _by_peers(one, figures, signs)
+    for figure in figures:
+        by_fleet = _by_baseline(figure, node, baseline, signs)
+        by_peers = _by_peers(figure, figures, signs)
         worse = by_peers is not None and by_fleet.standing is not CheckStanding.FAILED
         verdicts.append(by_peers if by_peers is not None and worse else by_fleet)
     return verdicts
 
 
 def _by_baseline(
-    one: LoadFigure, node: str, baseline: Baseline, signs: Mapping[str, float]
+    figure: LoadFigure, node: str, baseline: Baseline, signs: Mapping[str, float]
 ) -> CheckVerdict:
-    kind = KINDS[one.name]
-    expected = expect(baseline, node, one, kind)
-    value = say(one.value, kind.unit)
+    kind = KINDS[figure.name]
+    expected = expect(baseline, node, figure, kind)
+    value = say(figure.value, kind.unit)
     if isinstance(expected, TooFewSamples):
         own = counted(expected.own_samples, "sample")
         text = f"{value}; {counted(expected.nodes, 'other node')} and {own} of its own: too few to judge"
         return CheckVerdict(
-            one.name, one.part, CheckStanding.ABSTAINED, text, value=one.value, unit=kind.unit.value
+            figure.name,
+            figure.part,
+            CheckStanding.ABSTAINED,
+            text,
+            value=figure.value,
+            unit=kind.unit.value,
         )
     if expected.is_unsteady:
-        text = f"{value}; {_say_expected(expected, one)}: its samples differ too much to judge"
+        text = f"{value}; {_say_expected(expected, figure)}: its samples differ too much to judge"
         return CheckVerdict(
-            one.name, one.part, CheckStanding.ABSTAINED, text, value=one.value, unit=kind.unit.value
+            figure.name,
+            figure.part,
+            CheckStanding.ABSTAINED,
+            text,
+            value=figure.value,
+            unit=kind.unit.value,
         )
-    is_bad = is_worse(kind, one.value, expected.limit)
-    text = f"{value}; {_say_expected(expected, one)}"
-    because = _because(one, signs) if is_bad else ""
+    is_bad = is_worse(kind, figure.value, expected.limit)
+    text = f"{value}; {_say_expected(expected, figure)}"
+    because = _because(figure, signs) if is_bad else ""
     return CheckVerdict(
-        one.name,
-        one.part,
+        figure.name,
+        figure.part,
         CheckStanding.FAILED if is_bad else CheckStanding.PASSED,
         text + because,
         kind.action if is_bad else "none",
         kind.advice if is_bad else "",
-        one.value,
+        figure.value,
         expected.centre,
         expected.limit,
         expected.samples,
@@ -183,8 +193,8 @@ def _by_baseline(
     )
 
 
-def _say_expected(expected: Expectation, one: LoadFigure) -> str:
-    unit = KINDS[one.name].unit
+def _say_expected(expected: Expectation, figure: LoadFigure) -> str:
+    unit = KINDS[figure.name].unit
     whose = (
         f"its own past ({counted(expected.samples, 'sample')})"
         if expected.is_own
@@ -193,9 +203,11 @@ def _say_expected(expected: Expectation, one: LoadFigure) -> str:
     return f"{whose}: median {say(expected.centre, unit)}, limit {say(expected.limit, unit)}"
 
 
-def _because(one: LoadFigure, signs: Mapping[str, float]) -> str:
+def _because(figure: LoadFigure, signs: Mapping[str, float]) -> str:
     said = (
-        _held_down(one.part, signs) if one.part.startswith(FIGURE_PEERS) else _held_back(one, signs)
+        _held_down(figure.part, signs)
+        if figure.part.startswith(FIGURE_PEERS)
+        else _held_back(figure, signs)
     )
     return f"; {' and '.join(said)}" if said else ""
 
@@ -210,8 +222,8 @@ def _held_down(part: str, signs: Mapping[str, float]) -> list[str]:
     ]
 
 
-def _held_back(one: LoadFigure, signs: Mapping[str, float]) -> list[str]:
-    if not one.part.startswith(("cpu", "memory")):
+def _held_back(figure: LoadFigure, signs: Mapping[str, float]) -> list[str]:
+    if not figure.part.startswith(("cpu", "memory")):
         return []
     said = []
     if signs.get("cpu_throttled_s", 0) > 0.1:
@@ -224,36 +236,36 @@ def _held_back(one: LoadFigure, signs: Mapping[str, float]) -> list[str]:
 
 
 def _by_peers(
-    one: LoadFigure, figures: Sequence[LoadFigure], signs: Mapping[str, float]
+    figure: LoadFigure, figures: Sequence[LoadFigure], signs: Mapping[str, float]
 ) -> CheckVerdict | None:
     """Return a failed verdict if a part is worse than the like parts beside it, else None."""
-    if not one.part.startswith(FIGURE_PEERS):
+    if not figure.part.startswith(FIGURE_PEERS):
         return None
-    kind = KINDS[one.name]
+    kind = KINDS[figure.name]
     peers = [
         other.value
         for other in figures
-        if other.name == one.name and other.model == one.model and other.part != one.part
+        if other.name == figure.name and other.model == figure.model and other.part != figure.part
     ]
     if len(peers) < PEERS_MIN:
         return None
     centre = median(peers)
     allowed = max(kind.share, PEER_SHARE_MIN) * abs(centre)
     limit = centre - allowed if kind.is_more_better else centre + allowed
-    if not is_worse(kind, one.value, limit):
+    if not is_worse(kind, figure.value, limit):
         return None
     text = (
-        f"{say(one.value, kind.unit)}; {counted(len(peers), 'like part')} of this node: "
+        f"{say(figure.value, kind.unit)}; {counted(len(peers), 'like part')} of this node: "
         f"median {say(centre, kind.unit)}, limit {say(limit, kind.unit)}"
     )
     return CheckVerdict(
-        one.name,
-        one.part,
+        figure.name,
+        figure.part,
         CheckStanding.FAILED,
-        text + _because(one, signs),
+        text + _because(figure, signs),
         kind.action,
         kind.advice,
-        one.value,
+        figure.value,
         centre,
         limit,
         len(peers),
@@ -264,7 +276,7 @@ def _by_peers(
 
 def outcome_of(verdicts: Iterable[CheckVerdict]) -> FlightOutcome:
     """Return what all verdicts together say of the node."""
-    standings = {one.standing for one in verdicts}
+    standings = {verdict.standing for verdict in verdicts}
     if CheckStanding.FAILED in standings:
         return FlightOutcome.FAILED
     if standings & {CheckStanding.HUNG, CheckStanding.SILENT}:
@@ -275,4 +287,4 @@ def outcome_of(verdicts: Iterable[CheckVerdict]) -> FlightOutcome:
 def in_order(verdicts: Iterable[CheckVerdict]) -> list[CheckVerdict]:
     """Return the worst first."""
     rank = {standing: number for number, standing in enumerate(CheckStanding)}
-    return sorted(verdicts, key=lambda one: rank[one.standing])
+    return sorted(verdicts, key=lambda verdict: rank[verdict.standing])

@@ -76,7 +76,7 @@ class ReplicaHistory:
         known = self.parts.get(part)
         if known is None or known.equal_count < EQUAL_MIN:
             return ()
-        return tuple(sorted(tuple(sorted(one)) for one in known.groups if len(one) > 1))
+        return tuple(sorted(tuple(sorted(group)) for group in known.groups if len(group) > 1))
 
     def differing(self, step: int, digests: Digests) -> tuple[Divergence, ...]:
         """Return what differs at a step by what is known, without taking it in. ``step``: of any age."""
@@ -104,10 +104,12 @@ class DeclaredReplicas:
         if step <= self.step:
             return self, ()
         now = self.differing(step, digests)
-        new = tuple(one for one in now if replace(one, step=0) not in self.told)
+        new = tuple(
+            divergence for divergence in now if replace(divergence, step=0) not in self.told
+        )
         new = new[: TOLD_MAX - len(self.told)]
-        told = self.told | {replace(one, step=0) for one in new}
-        return replace(self, step=step, told=told), new
+        reported = self.told | {replace(divergence, step=0) for divergence in new}
+        return replace(self, step=step, told=reported), new
 
     def differing(self, step: int, digests: Digests) -> tuple[Divergence, ...]:
         """Return what differs at a step, told or not. ``step``: of any age."""
@@ -115,7 +117,7 @@ class DeclaredReplicas:
         for part, groups in _groups_of(digests).items():
             if part not in self.sharded_parts:
                 having = frozenset[int]().union(*groups.values())
-                known = frozenset(one & having for one in self.declared if one & having)
+                known = frozenset(item & having for item in self.declared if item & having)
                 found += differences(step, part, known, groups)
         return tuple(found)
 

@@ -66,11 +66,13 @@ class ParallelLayout:
         return replica_groups(sizes)
 
     def __str__(self) -> str:
-        told = [(name, getattr(self, name)) for name in NAMES]
-        kept = [
-            (name, size) for name, size in told if size is not None and (name == "dp" or size > 1)
+        reported = [(name, getattr(self, name)) for name in NAMES]
+        retained = [
+            (name, size)
+            for name, size in reported
+            if size is not None and (name == "dp" or size > 1)
         ]
-        return ",".join(f"{name}={size}" for name, size in kept or [("tp", 1)])
+        return ",".join(f"{name}={size}" for name, size in retained or [("tp", 1)])
 
 
 def replica_groups(sizes: Sizes) -> tuple[tuple[int, ...], ...]:
@@ -83,7 +85,7 @@ def parse_parallel(text: str, sharded_parts: str = "") -> ParallelLayout:
     """Return the layout of "tp=2,dp=4" and of part names with commas between, or raise ConfigError."""
     sizes: dict[str, int] = {}
     for word in text.split(","):
-        name, separator, size = (one.strip() for one in word.partition("="))
+        name, separator, size = (item.strip() for item in word.partition("="))
         is_number = size.isascii() and size.isdigit() and len(size) <= 7
         if not separator or name not in NAMES or not is_number:
             raise ConfigError(
@@ -96,7 +98,7 @@ def parse_parallel(text: str, sharded_parts: str = "") -> ParallelLayout:
 
 
 def _parse_parts(text: str) -> tuple[str, ...]:
-    parts = tuple(dict.fromkeys(part for one in text.split(",") if (part := one.strip())))
+    parts = tuple(dict.fromkeys(part for word in text.split(",") if (part := word.strip())))
     if len(parts) > SHARDED_MAX or any(len(part) > PART_CHARACTERS_MAX for part in parts):
         raise ConfigError(
             f"sharded parts: {len(parts)} names; at most {SHARDED_MAX}, of {PART_CHARACTERS_MAX} characters each"

@@ -74,23 +74,23 @@ class BusyLook:
 
 def judge_shares(windows: Sequence[BusyWindow], limits: ShareLimits) -> BusyLook | None:
     """Return which ranks the others wait for, or None where too few ranks can be compared."""
-    judged = [one for one in windows if _is_ordinary(one, limits)]
+    judged = [window for window in windows if _is_ordinary(window, limits)]
     if len(judged) < 2 or 2 * len(judged) <= len(windows):
         return None
-    shares = sorted(one.share for one in judged)
+    shares = sorted(window.share for window in judged)
     slow = []
-    for one in judged:
+    for window in judged:
         peers = list(shares)
-        peers.remove(one.share)
+        peers.remove(window.share)
         middle = peers[(len(peers) - 1) // 2]
-        if one.share >= limits.share_min and one.share >= limits.ratio * middle:
+        if window.share >= limits.share_min and window.share >= limits.ratio * middle:
             slow.append(
                 BusyRank(
-                    one.rank,
-                    one.share,
+                    window.rank,
+                    window.share,
                     middle,
-                    min(1.0, one.ready_s / one.window_s),
-                    one.window_s / one.steps,
+                    min(1.0, window.ready_s / window.window_s),
+                    window.window_s / window.steps,
                 )
             )
     if 2 * len(slow) > len(judged):

@@ -51,7 +51,7 @@ def explain_slow(
 ) -> tuple[SlowExplanation, ...]:
     """Return the likeliest causes that hardware shows for each slow rank."""
     case = _Case(tabulate(readings, window), window, accused)
-    return tuple(case.explain(one) for one in accused)
+    return tuple(case.explain(place) for place in accused)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +77,10 @@ class _Case:
         self._nodes = {part[0] for parts in table.values() for part in parts}
         self._networks = self._network_devices()
         self._peers_of: dict[tuple[Scope, Sign], tuple[list[float], list[float]]] = {}
-        self._own = {(one, scope): self._parts_of(one, scope) for one in accused for scope in Scope}
-        self._accused_nodes = {self._node_of(one) for one in accused}
+        self._own = {
+            (place, scope): self._parts_of(place, scope) for place in accused for scope in Scope
+        }
+        self._accused_nodes = {self._node_of(place) for place in accused}
 
     def explain(self, accused: SlowPlace) -> SlowExplanation:
         node = self._node_of(accused)
@@ -86,7 +88,7 @@ class _Case:
             reason = (
                 f"the node of {accused.name()} is not known, so there is no hardware to look at"
             )
-            return SlowExplanation(accused, (), reason, (), tuple(one.name for one in CAUSES))
+            return SlowExplanation(accused, (), reason, (), tuple(item.name for item in CAUSES))
         found: list[LikelyCause] = []
         looked_at: list[str] = []
         missing: list[str] = []
@@ -104,9 +106,9 @@ class _Case:
                 beside.append(f"{cause.summary}: {_words(deviations[0])}")
                 continue
             found.append(self._likely(accused, cause, deviations))
-        names = {one.cause for one in found}
-        found = [one for one in found if _IMPLIED_BY[one.cause] not in names]
-        found.sort(key=lambda one: (-one.confidence, -one.strength))
+        names = {item.cause for item in found}
+        found = [item for item in found if _IMPLIED_BY[item.cause] not in names]
+        found.sort(key=lambda cause: (-cause.confidence, -cause.strength))
         return SlowExplanation(
             accused=accused,
             causes=tuple(found[:CAUSES_MAX]),
@@ -121,9 +123,9 @@ class _Case:
     ) -> LikelyCause:
         best = deviations[0]
         is_certain = self._own[accused, cause.scope][1]
-        same_part = [one for one in deviations if one.part == best.part]
+        same_part = [deviation for deviation in deviations if deviation.part == best.part]
         extra, _measured = self._judge(accused, cause, cause.supports)
-        same_part += [one for one in extra if one.part == best.part]
+        same_part += [item for item in extra if item.part == best.part]
         return LikelyCause(
             cause=cause.name,
             scope=cause.scope,
@@ -133,7 +135,9 @@ class _Case:
             action=cause.action,
             confidence=cause.directness.value * best.trust * (1 if is_certain else _ANY_DEVICE),
             strength=best.strength,
-            evidence=tuple(Evidence(one.sign.metric, _words(one)) for one in same_part),
+            evidence=tuple(
+                Evidence(deviation.sign.metric, _words(deviation)) for deviation in same_part
+            ),
         )
 
     def _judge(
@@ -161,7 +165,7 @@ class _Case:
                 deviation = self._deviate(sign, part, before, inside, peers, cause)
                 if deviation is not None:
                     found.append(deviation)
-        found.sort(key=lambda one: (-one.trust, -one.strength))
+        found.sort(key=lambda item: (-item.trust, -item.strength))
         return found, is_measured
 
     def _values(
@@ -209,7 +213,7 @@ class _Case:
                 [value_of_part(parts[part], sign, is_inside=side) for part in others]
                 for side in (False, True)
             ]
-        past, now = ([one for one in values if one is not None] for values in both)
+        past, now = ([value for value in values if value is not None] for values in both)
         return past, now
 
     def _deviate(
@@ -226,7 +230,7 @@ class _Case:
         trust, against = 1.0, "its peers"
         if peers_now:
             usual = median(peers_now)
-            spread = 1.4826 * median(abs(one - usual) for one in peers_now)
+            spread = 1.4826 * median(abs(item - usual) for item in peers_now)
             if len(peers_now) == 1:
                 trust, against = _ONE_PEER, "its only peer"
         elif before is not None:
@@ -381,11 +385,11 @@ def _reason(accused: SlowPlace, found: Sequence[LikelyCause], looked_at: Sequenc
     return f"hardware shows nothing that explains why {accused.name()} is slow{part}"
 
 
-def _words(one: _Deviation) -> str:
-    device = f" of {one.part[1]}" if one.part[1] else ""
+def _words(deviation: _Deviation) -> str:
+    device = f" of {deviation.part[1]}" if deviation.part[1] else ""
     return (
-        f"{one.sign.what}{device}: {_figure(one.value, one.sign.unit)}, "
-        f"{one.against} {_figure(one.usual, one.sign.unit)}; {one.when}"
+        f"{deviation.sign.what}{device}: {_figure(deviation.value, deviation.sign.unit)}, "
+        f"{deviation.against} {_figure(deviation.usual, deviation.sign.unit)}; {deviation.when}"
     )
 
 

@@ -85,7 +85,7 @@ def _spans(
     suspects: Sequence[Suspect], changes: Sequence[JointChange], limits: SlowLimits
 ) -> tuple[Span, ...]:
     """Return the suspects by when they were slow; noise moves both ends of a span by a few steps."""
-    peers_of = {one.row: change.peers for change in changes for one in change.suspects}
+    peers_of = {item.row: change.peers for change in changes for item in change.suspects}
     spans: list[list[Suspect]] = []
     for suspect in suspects:
         for span in spans:
@@ -97,8 +97,8 @@ def _spans(
     return tuple(
         Span(
             suspects=tuple(span),
-            first=min(one.first for one in span),
-            end=max(one.end for one in span),
+            first=min(item.first for item in span),
+            end=max(item.end for item in span),
             reason=span[0].reason,
             peers=peers_of.get(span[0].row),
         )
@@ -107,13 +107,13 @@ def _spans(
 
 
 def _is_same_span(
-    one: Suspect, other: Suspect, peers_of: Mapping[int, int], tolerance: int
+    suspect: Suspect, other: Suspect, peers_of: Mapping[int, int], tolerance: int
 ) -> bool:
     return (
-        one.reason is other.reason
-        and peers_of.get(one.row) == peers_of.get(other.row)
-        and abs(one.first - other.first) <= tolerance
-        and abs(one.end - other.end) <= tolerance
+        suspect.reason is other.reason
+        and peers_of.get(suspect.row) == peers_of.get(other.row)
+        and abs(suspect.first - other.first) <= tolerance
+        and abs(suspect.end - other.end) <= tolerance
     )
 
 
@@ -167,7 +167,7 @@ def abstain(
         _length_cost(table, total, groups, limits),
         _pause_cost(table, total),
     ]
-    cost, reason, line = max(costs, key=lambda one: one[0])
+    cost, reason, line = max(costs, key=lambda cost: cost[0])
     evidence = tuple(text for price, _reason, text in costs if price >= limits.imbalance)
     if cost < limits.imbalance:
         reason, line = Reason.BALANCED, "no worker differs from its peers for long"
@@ -189,7 +189,7 @@ def _shifted(
 ) -> SlowDiagnosis | None:
     """Return the abstention for groups of which every member became slower at one time."""
     slower: list[tuple[int, int, float]] = []
-    risen, asked = 0, 0
+    risen, requested = 0, 0
     for number, rows in enumerate(groups[:4096]):
         if len(rows) < 2:
             continue
@@ -207,16 +207,16 @@ def _shifted(
         if share > 0.5 and share_above(held, 0.5 * float(np.log(limits.ratio))) >= limits.held:
             slower.append((number, episode.first, episode.rise))
             risen += round(share * len(rows))
-            asked += len(rows)
+            requested += len(rows)
     if not slower:
         return None
     first = min(column for _number, column, _rise in slower)
     ratio = float(np.exp(np.median([rise for _number, _column, rise in slower])))
     stages = sorted({str(table.workers[int(groups[number][0])].stage) for number, *_ in slower})
     is_all = len(slower) * 2 > len(groups)
-    count = "all" if risen == asked else f"{risen} of {asked}"
+    count = "all" if risen == requested else f"{risen} of {requested}"
     who = f"{count} workers" if is_all else f"{count} workers of stage {', '.join(stages)}"
-    line = f"{'everyone' if risen == asked else 'most'} shifted together: {who} became {ratio:.2f} times as slow at step {table.steps[first]}"
+    line = f"{'everyone' if risen == requested else 'most'} shifted together: {who} became {ratio:.2f} times as slow at step {table.steps[first]}"
     return SlowDiagnosis(
         verdict=Verdict.NOBODY,
         reason=Reason.SHIFTED_TOGETHER,

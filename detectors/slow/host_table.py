@@ -109,15 +109,17 @@ def table_of(readings: Iterable[HardwareReading]) -> HostTable:
     series: dict[str, dict[tuple[str, str, tuple[tuple[str, str], ...]], list[tuple[float, float]]]]
     series = defaultdict(lambda: defaultdict(list))
     spacings: list[float] = []
-    for one in readings:
-        if one.metric in wanted and np.isfinite(one.value):
-            series[one.metric][one.node, one.device, one.labels].append((one.at_s, one.value))
+    for reading in readings:
+        if reading.metric in wanted and np.isfinite(reading.value):
+            series[reading.metric][reading.node, reading.device, reading.labels].append(
+                (reading.at_s, reading.value)
+            )
     for by_key in series.values():
         for points in by_key.values():
             points.sort()
             spacings += [b[0] - a[0] for a, b in pairwise(points)][:16]
     nodes = sorted({key[0] for by_key in series.values() for key in by_key})
-    spacings = [one for one in spacings if one > 0]
+    spacings = [spacing for spacing in spacings if spacing > 0]
     if not nodes or not spacings:
         raise SourceError(
             "no metric of a node has two samples (docs/reference/metrics.md names the metrics)"

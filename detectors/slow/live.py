@@ -120,36 +120,36 @@ class SlowLive:
         if rows:
             self.add_steps(_steps_of(rows))
 
-    def add_steps(self, told: Steps) -> None:
+    def add_steps(self, reported: Steps) -> None:
         """Take in finished steps; skip repeats and those older than the ring."""
-        if not len(told.ranks):
+        if not len(reported.ranks):
             return
-        ranks, numbers = told.ranks, told.numbers
+        ranks, numbers = reported.ranks, reported.numbers
         is_first = np.ones(len(ranks), dtype=np.bool_)
         is_first[1:] = ranks[1:] != ranks[:-1]
         before = np.where(is_first, self._numbers[ranks], np.roll(numbers, 1))
         totals_before = np.where(
-            is_first[:, None], self._totals[ranks], np.roll(told.totals_s, 1, axis=0)
+            is_first[:, None], self._totals[ranks], np.roll(reported.totals_s, 1, axis=0)
         )
-        spent = told.totals_s - totals_before
-        is_known = (numbers == before + 1) & (told.durations_s > 0) & (spent >= 0).all(axis=1)
-        is_known &= told.steps >= 0
+        spent = reported.totals_s - totals_before
+        is_known = (numbers == before + 1) & (reported.durations_s > 0) & (spent >= 0).all(axis=1)
+        is_known &= reported.steps >= 0
         is_last = np.ones(len(ranks), dtype=np.bool_)
         is_last[:-1] = is_first[1:]
         is_newer = is_last & (numbers > self._numbers[ranks])
         self._numbers[ranks[is_newer]] = numbers[is_newer]
-        self._totals[ranks[is_newer]] = told.totals_s[is_newer]
+        self._totals[ranks[is_newer]] = reported.totals_s[is_newer]
         self._tells_waiting = self._tells_waiting or bool((spent[is_known, 1] > 0).any())
-        self._put(told, spent, np.flatnonzero(is_known))
+        self._put(reported, spent, np.flatnonzero(is_known))
 
-    def _put(self, told: Steps, spent: NDArray[np.float64], rows: Rows) -> None:
+    def _put(self, reported: Steps, spent: NDArray[np.float64], rows: Rows) -> None:
         """Keep these rows; of two steps for one slot the later one stays."""
-        slots = told.steps[rows] % STEPS_KEPT
-        is_kept = told.steps[rows] >= self._step_of[slots]
+        slots = reported.steps[rows] % STEPS_KEPT
+        is_kept = reported.steps[rows] >= self._step_of[slots]
         rows, slots = rows[is_kept], slots[is_kept]
         if not len(rows):
             return
-        steps = told.steps[rows]
+        steps = reported.steps[rows]
         first = int(steps.min())
         self._first_step = first if self._first_step is None else min(self._first_step, first)
         before = self._step_of.copy()
@@ -160,7 +160,7 @@ class SlowLive:
         self._is_saving[begun] = False
         is_kept = self._step_of[slots] == steps
         rows, slots = rows[is_kept], slots[is_kept]
-        ranks, durations = told.ranks[rows], told.durations_s[rows]
+        ranks, durations = reported.ranks[rows], reported.durations_s[rows]
         communication, waited, io, saving = spent[rows].T
         sending = communication - waited if self._tells_waiting else np.zeros(len(rows))
         self._durations[slots, ranks] = durations
@@ -234,7 +234,7 @@ class SlowLive:
             last_step=int(self._step_of[slots[-1]]),
             steps=len(slots),
             ranks=ranks,
-            slow=tuple(sorted(slow, key=lambda one: -one.factor)),
+            slow=tuple(sorted(slow, key=lambda rank: -rank.factor)),
             abstention=abstention,
         )
 
@@ -318,7 +318,7 @@ class SlowLive:
 
     def _remember(self, levels: Floats, slow: Sequence[SlowRank], active: frozenset[int]) -> None:
         """Take the levels of this look into each rank's past, without those that are slow."""
-        named = {one.rank for one in slow}
+        named = {item.rank for item in slow}
         self._onsets = {
             rank: onset for rank, onset in self._onsets.items() if rank in named | active
         }

@@ -27,12 +27,12 @@ def tabulate(readings: Iterable[HardwareReading], window: SlowPeriod) -> dict[st
     table: dict[str, SeriesOfParts] = defaultdict(
         lambda: defaultdict(lambda: defaultdict(PartSeries))
     )
-    for one in readings:
-        if not window.start_s <= one.at_s <= window.end_s or not isfinite(one.value):
+    for reading in readings:
+        if not window.start_s <= reading.at_s <= window.end_s or not isfinite(reading.value):
             continue
-        series = table[one.metric][one.node, one.device][one.labels]
-        points = series.inside if one.at_s >= window.slow_from_s else series.before
-        points.append((one.at_s, one.value))
+        series = table[reading.metric][reading.node, reading.device][reading.labels]
+        points = series.inside if reading.at_s >= window.slow_from_s else series.before
+        points.append((reading.at_s, reading.value))
     for parts in table.values():
         for by_labels in parts.values():
             for series in by_labels.values():

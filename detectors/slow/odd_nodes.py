@@ -266,13 +266,13 @@ def _conclude(
     notes: Sequence[str],
     limits: HostLimits,
 ) -> Diagnosis:
-    lines = [Evidence("host metrics", _line(table, one)) for one in episodes[:32]]
+    lines = [Evidence("host metrics", _line(table, episode)) for episode in episodes[:32]]
     lines += [Evidence("host metrics", note) for note in notes[:16]]
-    changed = [one for one in episodes if one.is_change]
+    changed = [episode for episode in episodes if episode.is_change]
     doubt = 0.9 ** min(len(notes), 3)
     if not changed:
         if episodes:
-            odd = names_in_words(sorted({table.nodes[one.row] for one in episodes}))
+            odd = names_in_words(sorted({table.nodes[episode.row] for episode in episodes}))
             return _nobody(
                 HostReason.STABLE_DIFFERENCES,
                 f"{odd} differed from the other nodes throughout the record: look further back",
@@ -282,13 +282,13 @@ def _conclude(
         alike = f"no node became unlike the others in {', '.join(judged)}"
         return _nobody(HostReason.ALIKE, alike, doubt, lines)
     name = changed[0].name
-    culprits = sorted({one.row for one in changed if one.name == name})
+    culprits = sorted({episode.row for episode in changed if episode.name == name})
     if len(culprits) > max(1, limits.culprits_share * len(table.nodes)):
         many = f"{len(culprits)} of {len(table.nodes)} nodes became odd in {name}, so the cause is something they share"
         return _nobody(HostReason.MANY_AT_ONCE, many, doubt, lines)
-    agreeing = {one.name for one in changed if one.row in culprits}
+    agreeing = {episode.name for episode in changed if episode.row in culprits}
     confidence = (0.7 if len(agreeing) > 1 else 0.6) * (0.8 if len(table.nodes) < 5 else 1.0)
-    first = min(one.first for one in changed if one.row in culprits)
+    first = min(episode.first for episode in changed if episode.row in culprits)
     odd = names_in_words([table.nodes[row] for row in culprits])
     return Diagnosis(
         verdict=Verdict.CULPRITS,
@@ -301,14 +301,16 @@ def _conclude(
     )
 
 
-def _line(table: HostTable, one: _Episode) -> str:
+def _line(table: HostTable, episode: _Episode) -> str:
     begun = "throughout the record"
-    if one.is_change:
-        begun = f"{table.times_s[one.first] - table.times_s[0]:.0f} s into the record"
-    length_s = table.times_s[min(one.end, len(table.times_s)) - 1] - table.times_s[one.first]
+    if episode.is_change:
+        begun = f"{table.times_s[episode.first] - table.times_s[0]:.0f} s into the record"
+    length_s = (
+        table.times_s[min(episode.end, len(table.times_s)) - 1] - table.times_s[episode.first]
+    )
     return (
-        f"{table.nodes[one.row]}: {one.name} {one.value:.4g}, the others {one.usual:.4g} "
-        f"({min(one.times, 1_000):.3g} times their spread), {begun}, for {length_s:.0f} s"
+        f"{table.nodes[episode.row]}: {episode.name} {episode.value:.4g}, the others {episode.usual:.4g} "
+        f"({min(episode.times, 1_000):.3g} times their spread), {begun}, for {length_s:.0f} s"
     )
 
 

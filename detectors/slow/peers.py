@@ -30,7 +30,7 @@ def shared_indices(places: Mapping[int, ToldPlace], world_size: int) -> tuple[st
     if world_size < 2 or len(places) < world_size:
         return ()
     for shared in SHARED:
-        if all(getattr(one, name) is None for one in places.values() for name in shared):
+        if all(getattr(item, name) is None for item in places.values() for name in shared):
             return ()
         sizes: dict[Hashable, int] = {}
         for place in places.values():

@@ -35,19 +35,22 @@ def locate(
     Of parts that explain the same rows equally none is named: these rows are ranks, too.
     """
     named = explain_shared(
-        [PlacedWorker(str(row), one.host or "", one.nic) for row, one in enumerate(workers)],
+        [
+            PlacedWorker(str(row), worker.host or "", worker.nic)
+            for row, worker in enumerate(workers)
+        ],
         {str(row) for row in slow},
         parts,
         _KINDS,
     ).named
-    rows = {row for one in named for row in map(int, one.bad)}
+    rows = {row for item in named for row in map(int, item.bad)}
     found = [
         SharedPart(
-            _WORDS.get(one.part.kind, one.part.kind.value),
-            one.part.name,
-            len(one.bad) / (len(one.bad) + one.sound),
+            _WORDS.get(item.part.kind, item.part.kind.value),
+            item.part.name,
+            len(item.bad) / (len(item.bad) + item.sound),
         )
-        for one in named
+        for item in named
     ]
     found.extend(SharedPart("rank", workers[row].name(), 1.0) for row in slow if row not in rows)
     return tuple(found)

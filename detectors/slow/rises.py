@@ -85,8 +85,8 @@ def _segments(
     """Return start, end and weight of every segment that is neither too short nor too long."""
     first, end = np.triu_indices(count + 1, k=length)
     size = end - first
-    kept = count - size >= length
-    first, end, size = first[kept], end[kept], size[kept]
+    retained = count - size >= length
+    first, end, size = first[retained], end[retained], size[retained]
     return first, end, np.sqrt(count / (size * (count - size)))
 
 

@@ -137,16 +137,16 @@ def _drifts(
     """
     others = peers[peers != row] if len(peers) > 2 else outside(peers, len(shifts))
     sample = others[:: max(1, len(others) // PEERS_ASKED_MAX)]
-    for one in (row, *sample.tolist()):
-        if one not in known:
-            known[one] = find_episode(shifts[one], limits.steps_min)
+    for item in (row, *sample.tolist()):
+        if item not in known:
+            known[item] = find_episode(shifts[item], limits.steps_min)
     mine = known[row]
     assert mine is not None, "a suspect has an episode"
     # In a small group the median is often the worker itself: its noise looks too small.
     usual = [
         episode.rise / (max(episode.noise, mine.noise) * episode.sure)
-        for one in sample.tolist()
-        if (episode := known[one]) is not None and max(episode.noise, mine.noise) > 0
+        for item in sample.tolist()
+        if (episode := known[item]) is not None and max(episode.noise, mine.noise) > 0
     ]
     if not usual or not mine.noise:
         return False

@@ -56,9 +56,9 @@ def find_joint_changes(
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.where(seconds > 0, np.log(seconds), np.nan)
     candidates = [_candidate(logs, rows, limits) for rows in groups if len(rows) >= GROUP_MIN]
-    candidates = [one for one in candidates if 2 <= len(one.high) <= HIGH_MAX]
-    candidates.sort(key=lambda one: -len(one.high))
-    found = (_joint_change(logs, one, kind, limits) for one in candidates[:GROUPS_MAX])
+    candidates = [candidate for candidate in candidates if 2 <= len(candidate.high) <= HIGH_MAX]
+    candidates.sort(key=lambda candidate: -len(candidate.high))
+    found = (_joint_change(logs, candidate, kind, limits) for candidate in candidates[:GROUPS_MAX])
     return tuple(change for change in found if change is not None)
 
 
@@ -110,9 +110,9 @@ def _joint_change(
         _suspect(group, shifts, place, episode, inside, kind, limits)
         for place in np.flatnonzero(members).tolist()
     ]
-    if min(one.held for one in suspects) < HELD_BY_EACH:
+    if min(suspect.held for suspect in suspects) < HELD_BY_EACH:
         return None
-    return JointChange(tuple(sorted(suspects, key=lambda one: -one.ratio)), len(group.rows))
+    return JointChange(tuple(sorted(suspects, key=lambda suspect: -suspect.ratio)), len(group.rows))
 
 
 def _common_episode(

@@ -223,12 +223,12 @@ def init(
         exists = file.exists()
         if exists:
             confirm(f"{file} exists. Replace it?", yes=yes)
-        kept = writing.write_config(file, text, replaces=exists)
+        retained = writing.write_config(file, text, replaces=exists)
     except FileExistsError:
         raise failure(f"another process has just created {file}: nothing was written") from None
     except (RankmendError, OSError) as error:
         raise failure(error) from error
-    echo(f"wrote {file}" + (f"; the one before is {kept}" if kept else ""))
+    echo(f"wrote {file}" + (f"; the one before is {retained}" if retained else ""))
     for name, count in counts.items():
         echo(f"  [expect] {name} = {count:g}")
     echo(f"Next: systemctl reload-or-restart rankmend-agent, or rankmend agent --config {file}")

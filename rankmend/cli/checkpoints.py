@@ -137,43 +137,43 @@ def _document(
 def _entry(
     folder: "CheckpointFolder", verdict: "CheckpointVerdict", replicas: int
 ) -> dict[str, Any]:
-    one = verdict.candidate
+    item = verdict.candidate
     return {
-        "path": one.path,
-        "directory": one.directory,
-        "tag": one.tag,
-        "parts": list(one.parts),
-        "format": one.format.value,
-        "format_name": one.format.label,
-        "step": one.step,
-        "is_step_exact": one.is_step_exact,
-        "modified_unix_s": one.modified_unix_s,
+        "path": item.path,
+        "directory": item.directory,
+        "tag": item.tag,
+        "parts": list(item.parts),
+        "format": item.format.value,
+        "format_name": item.format.label,
+        "step": item.step,
+        "is_step_exact": item.is_step_exact,
+        "modified_unix_s": item.modified_unix_s,
         "age_s": _age_s(folder, verdict),
-        "size_bytes": one.size_bytes,
+        "size_bytes": item.size_bytes,
         "is_valid": verdict.is_valid,
         "hindrance": verdict.hindrance.value if verdict.hindrance else None,
         "reason": verdict.reason,
         "evidence": _evidence(folder, verdict),
-        "restore_bytes": one.size_bytes * replicas if verdict.is_valid else None,
-        "restore_s": folder.restore_s(one.size_bytes, replicas) if verdict.is_valid else None,
+        "restore_bytes": item.size_bytes * replicas if verdict.is_valid else None,
+        "restore_s": folder.restore_s(item.size_bytes, replicas) if verdict.is_valid else None,
     }
 
 
 def _evidence(folder: "CheckpointFolder", verdict: "CheckpointVerdict") -> dict[str, Any] | None:
-    one = folder.evidence.get(verdict.candidate.path)
-    if one is None:
+    item = folder.evidence.get(verdict.candidate.path)
+    if item is None:
         return None
     shape = verdict.candidate.shape
     return {
-        "step": one.step.value,
-        "holds": one.holds.value or "unknown",
+        "step": item.step.value,
+        "holds": item.holds.value or "unknown",
         "tensors": shape.tensors,
         "elements": shape.elements,
         "epoch": shape.epoch,
-        "alike": one.alike,
-        "is_copy": one.is_copy,
-        "is_proven": one.is_proven,
-        "reason": one.reason.value,
+        "alike": item.alike,
+        "is_copy": item.is_copy,
+        "is_proven": item.is_proven,
+        "reason": item.reason.value,
     }
 
 
@@ -237,13 +237,13 @@ def _print(
     echo(f"{uses} {chosen.candidate.path}: it reads {what}{how_long}")
     for verdict in folder.passed_over[:_SHOWN_MAX]:
         path = verdict.candidate.path
-        one = folder.evidence.get(path)
-        is_judged = one is not None and verdict.is_valid
-        reason = say_reason(one.reason) if one is not None and is_judged else verdict.reason
+        item = folder.evidence.get(path)
+        is_judged = item is not None and verdict.is_valid
+        reason = say_reason(item.reason) if item is not None and is_judged else verdict.reason
         echo(f"newer, but passed over: {path}: {reason}")
         if (
-            one is not None
-            and one.reason in BY_EVIDENCE
+            item is not None
+            and item.reason in BY_EVIDENCE
             and verdict.hindrance in (None, Hindrance.UNREAD)
         ):
             echo(f"  to restore it all the same: --checkpoint-name {quote(verdict.candidate.tag)}")
@@ -254,11 +254,11 @@ def _explained(folder: "CheckpointFolder", verdict: "CheckpointVerdict") -> str:
     from recovery.checkpoints.order import PlaceReason, say_evidence, say_reason
     from recovery.messages.candidates import Hindrance
 
-    one = folder.evidence.get(verdict.candidate.path)
-    if one is None or verdict.hindrance in {Hindrance.ALIAS, Hindrance.MISSING}:
+    item = folder.evidence.get(verdict.candidate.path)
+    if item is None or verdict.hindrance in {Hindrance.ALIAS, Hindrance.MISSING}:
         return verdict.reason
-    said = say_evidence(one)
-    against = "" if one.reason is PlaceReason.FIRST else f"; against it: {say_reason(one.reason)}"
+    said = say_evidence(item)
+    against = "" if item.reason is PlaceReason.FIRST else f"; against it: {say_reason(item.reason)}"
     defect = "" if verdict.is_valid else f"; {verdict.reason}"
     return f"{said}{against}{defect}"
 
@@ -283,14 +283,14 @@ def _table(folder: "CheckpointFolder", held: "Sequence[SnapshotRow]", explain: b
             f"{len(row.ranks)} of {row.world_size} ranks on this machine",
         )
     for verdict in folder.verdicts[:_SHOWN_MAX]:
-        one = verdict.candidate
+        item = verdict.candidate
         text = "valid" if verdict.hindrance is None else verdict.hindrance.value
         table.add_row(
-            _relative(one.path, folder.path),
-            one.format.label,
-            "-" if one.step is None else str(one.step),
+            _relative(item.path, folder.path),
+            item.format.label,
+            "-" if item.step is None else str(item.step),
             seconds(_age_s(folder, verdict)),
-            size(one.size_bytes) if one.size_bytes else "-",
+            size(item.size_bytes) if item.size_bytes else "-",
             Text(text, style="green" if verdict.is_valid else "red"),
             _explained(folder, verdict) if explain else verdict.reason,
         )

@@ -125,14 +125,14 @@ def _print(job: str, result: "CleanupResult", *, is_dry: bool) -> None:
     from detectors.wording import counted
 
     would = "would " if is_dry else ""
-    for one in result.ended:
-        echo(f"{would}end{'' if is_dry else 'ed'} process {one.pid} ({one.command})")
+    for item in result.ended:
+        echo(f"{would}end{'' if is_dry else 'ed'} process {item.pid} ({item.command})")
     for path in result.removed:
         echo(f"{would}remove{'' if is_dry else 'd'} {path}")
-    for kept in result.kept:
-        echo(f"left {kept.what}: {kept.why}")
-    for one in result.alive:
-        echo(f"rankmend: process {one.pid} ({one.command}) does not end", err=True)
+    for retained in result.kept:
+        echo(f"left {retained.what}: {retained.why}")
+    for item in result.alive:
+        echo(f"rankmend: process {item.pid} ({item.command}) does not end", err=True)
     for error in result.errors:
         echo(f"rankmend: {error}", err=True)
     echo(

@@ -61,8 +61,8 @@ def migrate(
                 "found": plan.found,
                 "wanted": plan.wanted,
                 "applied": [
-                    {"version": one.version, "compatible_from": one.compatible_from}
-                    for one in plan.applied
+                    {"version": item.version, "compatible_from": item.compatible_from}
+                    for item in plan.applied
                 ],
                 "has_role": plan.has_role,
                 "is_dry": plan.is_dry,
@@ -110,7 +110,7 @@ def move(config_path: Path, is_dry: bool, as_json: bool) -> None:
     if as_json:
         print_json(asdict(report))
         return
-    records = sum(one.records for one in report.journals)
+    records = sum(journal.records for journal in report.journals)
     verb = "would be moved" if is_dry else "are moved and were read back"
     echo(
         f"{report.jobs_running} running and {report.jobs_ended} ended jobs with {records} records {verb}"
@@ -145,10 +145,10 @@ def _print_plan(plan: "MigrationPlan", url: str) -> None:
     if not plan.applied:
         echo(f"{url}: the schema has version {plan.found}, as this rankmend needs")
     verb = "would be applied" if plan.is_dry else "applied"
-    for one in plan.applied:
-        echo(f"{url}: version {one.version} {verb}")
+    for item in plan.applied:
+        echo(f"{url}: version {item.version} {verb}")
         if plan.is_dry:
-            echo(one.statements)
+            echo(item.statements)
     if not plan.has_role:
         echo(
             f"the role {ROLE} does not exist: no controller has rights on the schema yet. "

@@ -397,20 +397,24 @@ def _lines_of(result: "CheckResult") -> list[tuple[str, str]]:
 def _print_results(results: "Sequence[CheckResult]", *, is_all: bool) -> None:
     from detectors.doctor.check import HostOutcome
 
-    shown = [one for one in results if is_all or one.outcome is not HostOutcome.NOT_APPLICABLE]
+    shown = [
+        result for result in results if is_all or result.outcome is not HostOutcome.NOT_APPLICABLE
+    ]
     try:
         _print_table(shown)
     except ImportError:  # rich is missing: one of the things that this command is for
-        for one in shown:
-            for text, _style in _lines_of(one):
-                echo(f"{one.outcome.value} {one.part.value} {text}")
+        for item in shown:
+            for text, _style in _lines_of(item):
+                echo(f"{item.outcome.value} {item.part.value} {text}")
     counts = [
         f"{count} {outcome.value.replace('_', ' ')}"
         for outcome in HostOutcome
         if (count := sum(result.outcome is outcome for result in results))
     ]
     echo(", ".join(counts) + ("; --all shows every row" if len(shown) < len(results) else ""))
-    hidden = dict.fromkeys(f"{one.what}: {one.as_root}" for one in results if one.as_root)
+    hidden = dict.fromkeys(
+        f"{result.what}: {result.as_root}" for result in results if result.as_root
+    )
     if hidden and os.geteuid() != 0:
         echo(f"as root: {'; '.join(hidden)}")
 

@@ -51,8 +51,8 @@ class _Misuse(click.UsageError):
     def show(self, file: Any = None) -> None:
         del file
         if self.ctx is not None:
-            asked = max(self.ctx.help_option_names, key=len)
-            hint = f"Try '{self.ctx.command_path} {asked}' for help."
+            requested = max(self.ctx.help_option_names, key=len)
+            hint = f"Try '{self.ctx.command_path} {requested}' for help."
             echo(f"{self.ctx.get_usage()}\n{hint}\n", err=True)
         echo(f"rankmend: {self.message}", err=True)
 
@@ -90,7 +90,7 @@ def clean(renderable: Any) -> Any:
             renderable.plain
         )  # the length is unchanged, so styles stay in place
     elif isinstance(renderable, Group):
-        return Group(*(clean(one) for one in renderable.renderables), fit=renderable.fit)
+        return Group(*(clean(item) for item in renderable.renderables), fit=renderable.fit)
     elif isinstance(renderable, Table):
         for column in renderable.columns:
             column._cells = [clean(cell) for cell in column._cells]
@@ -104,7 +104,7 @@ def _console_type() -> Any:
 
     class Clean(Console):
         def print(self, *objects: Any, **options: Any) -> None:
-            super().print(*(clean(one) for one in objects), **options)
+            super().print(*(clean(item) for item in objects), **options)
 
         def render(
             self, renderable: Any, options: ConsoleOptions | None = None

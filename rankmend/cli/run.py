@@ -495,33 +495,33 @@ def run(context: click.Context, /, **options: Any) -> None:
         _leave_meeting_to_controller(context, options)
         _take_controller(context, options)
         _warn_unused_conf(RunOptions(**options))
-        asked = _take_from_slurm(context, RunOptions(**options))
-        _warn_of_other_launcher(asked)
-        mode = choose_mode(asked)
+        requested = _take_from_slurm(context, RunOptions(**options))
+        _warn_of_other_launcher(requested)
+        mode = choose_mode(requested)
         if level is not None:
             from rankmend.cli.preflights.run_preflight import check_first
 
-            asked = check_first(level, baseline, asked)
+            requested = check_first(level, baseline, requested)
             console.take_over()  # it may start a thread, and the check forks
         if mode is Mode.STANDALONE:
             for name in _IGNORED_ALONE:
                 _warn_ignored(context, name, options[name])
-            if asked.nnodes.startswith("1:") and not asked.quiet:
+            if requested.nnodes.startswith("1:") and not requested.quiet:
                 echo(
-                    f"rankmend: --standalone waits for no other node of --nnodes {asked.nnodes}",
+                    f"rankmend: --standalone waits for no other node of --nnodes {requested.nnodes}",
                     err=True,
                 )
             from recovery.launcher.run.one_node import run_standalone
 
-            code = run_standalone(asked, os.environ)
+            code = run_standalone(requested, os.environ)
         elif mode is Mode.MEETING:
             from recovery.launcher.run.meeting import run_meeting
 
-            code = run_meeting(asked, os.environ)
+            code = run_meeting(requested, os.environ)
         else:
             from recovery.launcher.run.many_nodes import run_with_service
 
-            code = run_with_service(asked, os.environ)
+            code = run_with_service(requested, os.environ)
     except JobHeldError as error:
         echo(f"rankmend: {error}", err=True)
         code = 75
@@ -559,25 +559,25 @@ def _leave_meeting_to_controller(context: click.Context, options: dict[str, Any]
         options["rdzv_endpoint"] = None
 
 
-def _take_from_slurm(context: click.Context, asked: "RunOptions") -> "RunOptions":
-    if not asked.slurm or not os.environ.get("SLURM_JOB_ID"):
-        return asked
+def _take_from_slurm(context: click.Context, requested: "RunOptions") -> "RunOptions":
+    if not requested.slurm or not os.environ.get("SLURM_JOB_ID"):
+        return requested
     from recovery.launcher.run.slurm.taking import take_from_slurm
 
     source = context.get_parameter_source
     given = {name for name in context.params if source(name) is not ParameterSource.DEFAULT}
 
     def say(text: str) -> None:
-        if not asked.quiet:
+        if not requested.quiet:
             echo(f"rankmend: {text}", err=True)
 
-    return take_from_slurm(asked, given, os.environ, say)
+    return take_from_slurm(requested, given, os.environ, say)
 
 
-def _warn_of_other_launcher(asked: "RunOptions") -> None:
+def _warn_of_other_launcher(requested: "RunOptions") -> None:
     from rankmend.hook.nested_launchers import named_by
 
-    name = named_by(asked.target, asked.is_module and not asked.run_path)
+    name = named_by(requested.target, requested.is_module and not requested.run_path)
     if name is not None:
         echo(
             f"rankmend: {printable(name)} starts ranks of its own, which rankmend watches and restarts as one rank. To have each rank "
@@ -586,12 +586,12 @@ def _warn_of_other_launcher(asked: "RunOptions") -> None:
         )
 
 
-def _warn_unused_conf(asked: "RunOptions") -> None:
+def _warn_unused_conf(requested: "RunOptions") -> None:
     """Warn about settings of torchrun's meeting that change nothing here."""
     from recovery.launcher.run.options import read_rdzv_conf
 
-    unused = sorted(read_rdzv_conf(asked).keys() - {"is_host", "last_call_timeout"})
-    if unused and asked.nnodes not in ("1", "1:1") and not asked.standalone:
+    unused = sorted(read_rdzv_conf(requested).keys() - {"is_host", "last_call_timeout"})
+    if unused and requested.nnodes not in ("1", "1:1") and not requested.standalone:
         echo(
             f"rankmend: --rdzv-conf {printable(', '.join(unused))}: no meaning here, ignored",
             err=True,

@@ -63,25 +63,27 @@ def say_requests(
     requests: "list[wire.SlurmRequestView]", *, with_all: bool, manager: str = "Slurm"
 ) -> list[str]:
     """Return two lines for each request: what came of it, and why it was asked."""
-    ended = [one for one in requests if one.outcome]
-    kept = ended if with_all else ended[:_ENDED_SHOWN]
+    ended = [request for request in requests if request.outcome]
+    retained = ended if with_all else ended[:_ENDED_SHOWN]
     lines = []
-    for one in [*(one for one in requests if not one.outcome), *kept]:
-        state = one.outcome or "open"
-        lines.append(f"{say_time(one.asked_unix_s)} {state}: {_what(one)}: {one.text or 'begins'}")
-        if one.reason:
-            lines.append(f"  because: {one.reason}")
-    if len(kept) < len(ended):
-        lines.append(f"and {len(ended) - len(kept)} older requests (--all)")
+    for item in [*(request for request in requests if not request.outcome), *retained]:
+        state = item.outcome or "open"
+        lines.append(
+            f"{say_time(item.asked_unix_s)} {state}: {_what(item)}: {item.text or 'begins'}"
+        )
+        if item.reason:
+            lines.append(f"  because: {item.reason}")
+    if len(retained) < len(ended):
+        lines.append(f"and {len(ended) - len(retained)} older requests (--all)")
     return [printable(line) for line in lines] or [f"no request was sent to {manager}"]
 
 
-def _what(one: "wire.SlurmRequestView") -> str:
-    nodes = ", ".join(one.nodes[:_NODES_SHOWN])
-    if len(one.nodes) > _NODES_SHOWN:
-        nodes += f" and {len(one.nodes) - _NODES_SHOWN} more"
-    if not one.slurm_job:
-        return f"{one.action} {nodes}"
-    if one.action == "evict":
-        return f"evict the pods of job {one.slurm_job} from {nodes}"
-    return f"{one.action} job {one.slurm_job}" + (f" without {nodes}" if nodes else "")
+def _what(view: "wire.SlurmRequestView") -> str:
+    nodes = ", ".join(view.nodes[:_NODES_SHOWN])
+    if len(view.nodes) > _NODES_SHOWN:
+        nodes += f" and {len(view.nodes) - _NODES_SHOWN} more"
+    if not view.slurm_job:
+        return f"{view.action} {nodes}"
+    if view.action == "evict":
+        return f"evict the pods of job {view.slurm_job} from {nodes}"
+    return f"{view.action} job {view.slurm_job}" + (f" without {nodes}" if nodes else "")

@@ -43,17 +43,17 @@ def judged_decisions(
     # Every job: one of the same name may be the one that was started again.
     histories = [read_history(entries) for entries in reader.journals()]
     cluster = reader.untaken()
-    decisions = [one for history in histories for one in history.decisions]
-    decisions += [_decision(one) for one in cluster.untaken]
+    decisions = [decision for history in histories for decision in history.decisions]
+    decisions += [_decision(view) for view in cluster.untaken]
     if job is not None:
         decisions = [
-            one
-            for one in decisions
-            if (one.job or "").startswith(job) or one.job_id.startswith(job)
+            decision
+            for decision in decisions
+            if (decision.job or "").startswith(job) or decision.job_id.startswith(job)
         ]
     if since_unix_s is not None:
-        decisions = [one for one in decisions if one.at_unix_s >= since_unix_s]
-    return judge_all(decisions, histories, [_drained(one) for one in cluster.drains])
+        decisions = [decision for decision in decisions if decision.at_unix_s >= since_unix_s]
+    return judge_all(decisions, histories, [_drained(drain) for drain in cluster.drains])
 
 
 def _decision(view: "wire.UntakenView") -> "Decision":
@@ -94,16 +94,16 @@ def _show(judged: "Sequence[JudgedDecision]") -> None:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in ("when", "job", "would have", "instead", "verdict", "saved"):
         table.add_column(name, overflow="fold")
-    for one in judged:
-        decision = one.decision
+    for item in judged:
+        decision = item.decision
         nodes = f" {', '.join(decision.nodes[:4])}" if decision.nodes else ""
         cells = (
             moment(decision.at_unix_s),
             decision.job or decision.source,
             f"{decision.action}{nodes} ({decision.why_not}): {decision.reason}",
-            one.instead,
-            f"{one.verdict.value}: {one.because}",
-            say_saved(one),
+            item.instead,
+            f"{item.verdict.value}: {item.because}",
+            say_saved(item),
         )
         table.add_row(*(Text(printable(cell)) for cell in cells))
     out.print(table)

@@ -49,7 +49,7 @@ def receive(channel):
 def read_body(descriptor):
     """Return the program, environment, folder and processors of a rank, in texts as Python decodes them here."""
     body = json.loads(os.pread(descriptor, BODY_BYTES_MAX, 0).decode("ascii"))
-    body["argv"] = [_decoded(one) for one in body["argv"]]
+    body["argv"] = [_decoded(item) for item in body["argv"]]
     body["env"] = {_decoded(name): _decoded(value) for name, value in body["env"].items()}
     body["cwd"] = _decoded(body["cwd"])
     return body
@@ -250,12 +250,12 @@ def _run(argv):
 def _emptied_main():
     """Return the namespace of the main module, with nothing of ours left in it."""
     namespace = sys.modules["__main__"].__dict__
-    kept = {
+    retained = {
         name: namespace[name] for name in ("__builtins__", "__annotations__") if name in namespace
     }
     namespace.clear()
     namespace.update(
-        kept,
+        retained,
         __name__="__main__",
         __doc__=None,
         __package__=None,

@@ -136,12 +136,12 @@ def _obey(order, path, main):
 def _leak(order, path):
     """Take so much memory a second until it is enough, and keep it while the order stands."""
     rate, most = float(order["rate_bytes_per_s"]), float(order["bytes_max"])
-    began_s, kept = time.monotonic(), []
+    began_s, retained = time.monotonic(), []
     while _stands(order, path):
         due = min(most, rate * (time.monotonic() - began_s))
-        while len(kept) * _BLOCK_BYTES < due:
+        while len(retained) * _BLOCK_BYTES < due:
             block = bytearray(_BLOCK_BYTES)
             for page in range(0, _BLOCK_BYTES, _PAGE_BYTES):
                 block[page] = 1  # or the kernel would share one page of zeros
-            kept.append(block)
+            retained.append(block)
         time.sleep(LOOK_S)

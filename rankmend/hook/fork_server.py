@@ -48,10 +48,10 @@ def main():
     oom_score = become_killed_first()
     path = sys.argv[1]
     with open(path, encoding="ascii") as file:
-        told = json.load(file)
+        reported = json.load(file)
     began_s = time.monotonic()
     try:
-        prepared = Prepared(told, oom_score)
+        prepared = Prepared(reported, oom_score)
         with _without_collections():
             prepared.import_to_fork(float(sys.argv[2]))
         prepared.check_forks(can_stand_by=prepared.keep_verdicts(path + ".verdicts"))
@@ -59,9 +59,9 @@ def main():
         forking.tell(channel, failed=str(error), can_stand_by=error.can_stand_by)
         os._exit(0)
     except WrongVerdictError as error:
-        told = {"package": error.package, "reason": error.reason, "missing": error.missing}
-        told["by_fork"] = isinstance(error.reason, trials.ForkFault)
-        forking.tell(channel, wrong=told)
+        reported = {"package": error.package, "reason": error.reason, "missing": error.missing}
+        reported["by_fork"] = isinstance(error.reason, trials.ForkFault)
+        forking.tell(channel, wrong=reported)
         os.killpg(0, signal.SIGKILL)  # with what the imports may have started
     becoming.load()
     gc.freeze()  # a collection in a rank would write to, and so copy, what all of them share
@@ -256,7 +256,7 @@ class Prepared:
         before = trials.Before()
         for package, modules in self._variables.packages(self.left_out):
             known = self._missing.get(package, ())
-            some = [one for one in modules if one[0] not in known]
+            some = [module for module in modules if module[0] not in known]
             before.renew()
             try:
                 missing = trials.import_all(some)

@@ -220,8 +220,8 @@ def await_a_rank(rank):
     if not packet:  # the server has ended
         time.sleep(_LINGER_S)
         os._exit(0)
-    asked = json.loads(packet.decode("ascii"))
-    rank.attempt, rank.is_store = asked["attempt"], bool(asked.get("store"))
+    requested = json.loads(packet.decode("ascii"))
+    rank.attempt, rank.is_store = requested["attempt"], bool(requested.get("store"))
     rank.link, rank.body_fd = descriptors[:2]
     rank.standard = descriptors[2:]
 

@@ -204,11 +204,14 @@ class Hidden:
                     self._replica = _NO_REPLICA  # the script has made another one, perhaps
                     self.find_replica()
                 return
-            told = replica._get_ddp_logging_data()
-            iteration = told["iteration"]
+            reported = replica._get_ddp_logging_data()
+            iteration = reported["iteration"]
             if iteration in (self._iteration, *range(_WARM_UP + 1)):
                 return
-            window, overlap = told["backward_comm_time"], told["backward_compute_comm_overlap_time"]
+            window, overlap = (
+                reported["backward_comm_time"],
+                reported["backward_compute_comm_overlap_time"],
+            )
             if not 0 <= overlap <= window or not window:
                 return
             self._iteration = iteration

@@ -40,7 +40,10 @@ def join():
             for index in range(0, len(present), _PAGES):
                 if time.monotonic() >= until_s:
                     return
-                if sum(one & 1 for one in present[index : index + _PAGES]) >= _PRESENT_MIN * _PAGES:
+                if (
+                    sum(item & 1 for item in present[index : index + _PAGES])
+                    >= _PRESENT_MIN * _PAGES
+                ):
                     address = ctypes.c_void_p(start + index * mmap.PAGESIZE)
                     libc.madvise(address, ctypes.c_size_t(_HUGE), _MADV_COLLAPSE)
     except Exception:  # forks only take longer

@@ -47,19 +47,19 @@ def tell():
         _is_told = True
         before = started_with()
         if _is_first:
-            told = describe(import_order.take(), before)
-            told["follows"] = True
+            reported = describe(import_order.take(), before)
+            reported["follows"] = True
         elif _shared is not None:
             variables.end()
-            told = {"more": sorted(_packages() - _shared)}
+            reported = {"more": sorted(_packages() - _shared)}
         elif before.get(layout.ENV_IMPORTS_FILE) == path:
-            told = describe(import_order.take(), before)
+            reported = describe(import_order.take(), before)
         else:
             return  # a standby that has become a rank: what it was started with tells nothing
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
         part = path + ".part"
         with os.fdopen(os.open(part, flags, 0o600), "w", encoding="ascii") as file:
-            file.write(json.dumps(told))  # ten times as quick as json.dump
+            file.write(json.dumps(reported))  # ten times as quick as json.dump
         os.rename(part, path)
     except Exception:  # the next start is slower for it, and no more
         pass

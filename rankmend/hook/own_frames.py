@@ -19,14 +19,14 @@ def remove(value, trace):
     try:
         pending, seen = [value], set()
         while pending and len(seen) < _EXCEPTIONS_MAX:
-            one = pending.pop()
-            if one is None or id(one) in seen:
+            item = pending.pop()
+            if item is None or id(item) in seen:
                 continue
-            seen.add(id(one))
-            one.__traceback__ = _shortened(one, trace if one is value else one.__traceback__)
-            pending += [one.__cause__, one.__context__]
-            if type(getattr(one, "exceptions", None)) is tuple:  # a group
-                pending += [part for part in one.exceptions if isinstance(part, BaseException)]
+            seen.add(id(item))
+            item.__traceback__ = _shortened(item, trace if item is value else item.__traceback__)
+            pending += [item.__cause__, item.__context__]
+            if type(getattr(item, "exceptions", None)) is tuple:  # a group
+                pending += [part for part in item.exceptions if isinstance(part, BaseException)]
         if getattr(sys, "last_traceback", None) is not None:  # set before the hook is called
             sys.last_traceback = value.__traceback__
         return value.__traceback__

@@ -55,10 +55,10 @@ def seen_by(group):
 def is_on_gpu(arguments):
     """Return whether the tensors of a call to a process group are known to be on a GPU."""
     try:
-        one = arguments[1]
-        while isinstance(one, (list, tuple)):
-            one = one[0]
-        return one.is_cuda
+        item = arguments[1]
+        while isinstance(item, (list, tuple)):
+            item = item[0]
+        return item.is_cuda
     except OWN_ERRORS:
         return False
 

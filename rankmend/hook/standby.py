@@ -64,7 +64,7 @@ class _Named:
 def _prepare(path):
     """Import what a fork server has tried, for this process alone."""
     with open(path, encoding="ascii") as file:
-        told = json.load(file)
-    prepared = fork_server.Prepared(told, fork_server.become_killed_first())
+        reported = json.load(file)
+    prepared = fork_server.Prepared(reported, fork_server.become_killed_first())
     prepared.import_to_stand_by()
     return prepared

@@ -339,7 +339,7 @@ class _Place:
 def _hook_first(tensors, hook):
     """Return the handle of a hook that runs when backward begins, or None where it can't be."""
     try:
-        return next(one for one in tensors if one.requires_grad).register_hook(hook)
+        return next(tensor for tensor in tensors if tensor.requires_grad).register_hook(hook)
     except (*OWN_ERRORS, StopIteration):  # a gradient edge, or nothing that has a gradient
         return None
 

@@ -35,8 +35,8 @@ _OWN_DESCRIPTORS = ("socket:", "pipe:", "anon_inode:")
 
 def worst(*faults):
     """Return one of these reasons, None if there is none; a `ForkFault` only where all are."""
-    found = [one for one in faults if one]
-    return min(found, key=lambda one: isinstance(one, ForkFault)) if found else None
+    found = [fault for fault in faults if fault]
+    return min(found, key=lambda fault: isinstance(fault, ForkFault)) if found else None
 
 
 def try_package(modules, try_s_max, variables):
@@ -48,14 +48,14 @@ def try_package(modules, try_s_max, variables):
     """
     if all(name in sys.modules for name, _origin in modules):
         return None, []
-    told, tell = os.pipe()
+    reported, tell = os.pipe()
     server = os.getpid()
     pid = os.fork()
     if pid == 0:
         _run_trial(modules, tell, server, variables)
     os.close(tell)
-    verdict = _read_verdict(told, try_s_max)
-    os.close(told)
+    verdict = _read_verdict(reported, try_s_max)
+    os.close(reported)
     _kill_trial(pid)
     forking.reap(pid)
     if verdict is None:
@@ -73,14 +73,14 @@ def _kill_trial(pid):
             pass
 
 
-def _read_verdict(told, try_s_max):
+def _read_verdict(reported, try_s_max):
     deadline_s = time.monotonic() + try_s_max
     data = b""
     while True:
         left_s = deadline_s - time.monotonic()
-        if left_s <= 0 or not select.select([told], [], [], left_s)[0]:
+        if left_s <= 0 or not select.select([reported], [], [], left_s)[0]:
             return None
-        piece = os.read(told, 65536)
+        piece = os.read(reported, 65536)
         data += piece
         if data.endswith(b"\n"):  # a process that the import has started may keep the pipe open
             return json.loads(data.decode("ascii"))
@@ -247,24 +247,24 @@ def broken_by_fork():
     that: they are gone when a fork has returned. All others would be missing in a forked rank without
     their library knowing.
     """
-    told, tell = os.pipe()
+    reported, tell = os.pipe()
     pid = os.fork()
     if pid == 0:
         broken = [name for name in _DEVICES if _is_broken_by_fork(name)]
         os.write(tell, ",".join(broken).encode("ascii"))
         os._exit(0)
     os.close(tell)
-    broken = os.read(told, forking.REASON_BYTES_MAX).decode("ascii")
-    os.close(told)
+    broken = os.read(reported, forking.REASON_BYTES_MAX).decode("ascii")
+    os.close(reported)
     forking.reap(pid)
     if broken:
         return "initializes a device at import (%s)" % broken
     if threading.active_count() > 1:
         names = ", ".join(
-            one.name for one in threading.enumerate() if one is not threading.main_thread()
+            item.name for item in threading.enumerate() if item is not threading.main_thread()
         )
         return ForkFault("starts a thread at import (%s)" % names)
-    left = [one for one in os.listdir("/proc/self/task") if int(one) != os.getpid()]
+    left = [name for name in os.listdir("/proc/self/task") if int(name) != os.getpid()]
     return ForkFault("starts a thread at import that doesn't end at a fork") if left else None
 
 

@@ -176,14 +176,14 @@ def _tell_job(folder, key, launcher):
     environment = os.environ
     run = environment.get("TORCHELASTIC_RUN_ID", "")
     name = environment.get("SLURM_JOB_NAME") or (run if _is_name(run) else "") or _script_name()
-    told = {
+    reported = {
         "key": key,
         "launcher": launcher,
         "name": name[:_TEXT_MAX],
         "slurm_job": environment.get("SLURM_JOB_ID", "")[:_TEXT_MAX],
         "restarter": find_restarter(environment),
     }
-    _write_new(path, told)
+    _write_new(path, reported)
 
 
 def _is_name(run):
@@ -191,11 +191,11 @@ def _is_name(run):
     return run not in ("", "none") and [len(part) for part in run.split("-")] != [8, 4, 4, 4, 12]
 
 
-def _write_new(path, told):
+def _write_new(path, reported):
     descriptor, temporary = tempfile.mkstemp(prefix=".told-", dir=os.path.dirname(path))
     try:
         with os.fdopen(descriptor, "w") as file:
-            json.dump(told, file)
+            json.dump(reported, file)
         os.chmod(temporary, 0o644)
         os.rename(temporary, path)
     except BaseException:
@@ -208,18 +208,18 @@ def _tell_recorder(path, rank):
     names = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
     dump = next((os.environ[name] for name in names if os.environ.get(name)), None)
     pipe = os.environ.get("TORCH_NCCL_DEBUG_INFO_PIPE_FILE")
-    told = {}
+    reported = {}
     if dump:
-        told["dump"] = os.path.abspath("%s%d" % (dump, rank))
+        reported["dump"] = os.path.abspath("%s%d" % (dump, rank))
     if pipe:
-        told["pipe"] = os.path.abspath("%s%d.pipe" % (pipe, rank))
+        reported["pipe"] = os.path.abspath("%s%d.pipe" % (pipe, rank))
     if os.environ.get("NCCL_RAS_ENABLE") != "0":
         port = number_of({"": os.environ.get("NCCL_RAS_ADDR", "").rpartition(":")[2]}, "")
-        told["ras_port"] = port if port and port < 65536 else 28028
+        reported["ras_port"] = port if port and port < 65536 else 28028
     try:
         _unlink(path + RECORDER_SUFFIX)
-        if told:
-            _write_new(path + RECORDER_SUFFIX, told)
+        if reported:
+            _write_new(path + RECORDER_SUFFIX, reported)
     except OSError:
         pass
 

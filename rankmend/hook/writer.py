@@ -218,8 +218,8 @@ class Writer:
 
     def tell_nccl(self, versions):
         """Report the versions of NCCL that this rank has loaded."""
-        told = list(versions) + [0] * (layout.NCCL_MAX - len(versions))
-        self._put(layout.NCCL_AT, layout.NCCL.pack(*told))
+        reported = list(versions) + [0] * (layout.NCCL_MAX - len(versions))
+        self._put(layout.NCCL_AT, layout.NCCL.pack(*reported))
 
     def mark_place(self, place):
         """Report the place in the model's layout that process groups show; what the script has told stands."""
@@ -230,11 +230,13 @@ class Writer:
     def groups(self, dp=None, tp=None, pp=None, cp=None, ep=None):
         """Report the rank's index along each dimension of parallelism."""
         try:
-            told = (dp, tp, pp, cp, ep)
-            given = [one.__index__() for one in told if one is not None]  # numpy's integers, too
-            if not all(0 <= one < layout.PLACE_MAX for one in given):
+            reported = (dp, tp, pp, cp, ep)
+            given = [
+                item.__index__() for item in reported if item is not None
+            ]  # numpy's integers, too
+            if not all(0 <= item < layout.PLACE_MAX for item in given):
                 raise ValueError("not an index from 0 to %d" % (layout.PLACE_MAX - 1))
-            place = tuple(-1 if one is None else given.pop(0) for one in told)
+            place = tuple(-1 if item is None else given.pop(0) for item in reported)
             self._is_place_told = True
             if place != self._place:
                 self._place = place
@@ -436,21 +438,21 @@ class Writer:
                 loss = read_number("loss", loss)
             if grad_norm is not None and type(grad_norm) is not float:
                 grad_norm = read_number("grad_norm", grad_norm)
-            told = 0
+            reported = 0
             if loss is None:
                 loss = 0.0
             else:
-                told = has_loss
+                reported = has_loss
             if grad_norm is None:
                 grad_norm = 0.0
             else:
-                told |= has_grad_norm
-            if not told:
+                reported |= has_grad_norm
+            if not reported:
                 return
             if loss - loss or grad_norm - grad_norm:  # NaN, as of NaN and infinity only
                 note_bad(number, loss, grad_norm)
             following = numbers_count + 1
-            body = pack_numbers(following << numbers_bits | told, number, loss, grad_norm)
+            body = pack_numbers(following << numbers_bits | reported, number, loss, grad_norm)
             memory[numbers_places[following & numbers_mask]] = seal_numbers(body, crc32(body))
             numbers_count = following
             words[numbers_word] = following

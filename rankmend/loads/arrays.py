@@ -67,8 +67,8 @@ class HostArrays:
     def whole(self, matrix: Any) -> Any:
         return matrix.astype(self.np.int64)
 
-    def count_different(self, one: Any, other: Any) -> int:
-        return int(self.np.count_nonzero(one != other))
+    def count_different(self, item: Any, other: Any) -> int:
+        return int(self.np.count_nonzero(item != other))
 
     def bytes_of(self, matrix: Any) -> bytes:
         return bytes(matrix.astype("<i2").tobytes())
@@ -138,8 +138,8 @@ class DeviceArrays:
     def whole(self, matrix: Any) -> Any:
         return matrix.cpu().to(self.torch.int64)
 
-    def count_different(self, one: Any, other: Any) -> int:
-        return int((one != other).sum().item())
+    def count_different(self, item: Any, other: Any) -> int:
+        return int((item != other).sum().item())
 
     def bytes_of(self, matrix: Any) -> bytes:
         whole = matrix.cpu().to(self.torch.int16)

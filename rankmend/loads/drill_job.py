@@ -57,18 +57,18 @@ class _Star:
                 self._others = [listener.accept()[0] for _ in range(world_size - 1)]
         else:
             self._others = [_connect(address)]
-        for one in self._others:
-            one.settimeout(_TIMEOUT_S)
-            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for other in self._others:
+            other.settimeout(_TIMEOUT_S)
+            other.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def add(self, value: int) -> int:
         """Return the sum over all ranks."""
         if not self._is_middle:
             self._others[0].sendall(_WORD.pack(value))
             return _receive(self._others[0])
-        total = (value + sum(_receive(one) for one in self._others)) % PRIME
-        for one in self._others:
-            one.sendall(_WORD.pack(total))
+        total = (value + sum(_receive(other) for other in self._others)) % PRIME
+        for other in self._others:
+            other.sendall(_WORD.pack(total))
         return total
 
 

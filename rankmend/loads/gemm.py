@@ -88,8 +88,8 @@ def _count_wrong_rows(
     )
 
 
-def _times(one: int, other: int) -> int:
-    return one * other
+def _times(number: int, other: int) -> int:
+    return number * other
 
 
 def _multiply_noise(
@@ -113,7 +113,7 @@ def _multiply_noise(
 
     rates = timed_rates(multiply, seconds)
     counts["different"] += int(arrays.count_different(arrays.multiply(left, right), first) > 0)
-    said = "comparisons of random products that differ from the first"
+    text = "comparisons of random products that differ from the first"
     check = {"check": "gemm_repeats", "part": part, "kind": kind}
-    tell({**check, "bad": counts["different"], "text": said})
+    tell({**check, "bad": counts["different"], "text": text})
     return rates

@@ -62,13 +62,13 @@ def main(
     torch.set_num_threads(1)
     rank = _number("RANK")
     attempt = _number("SLURM_RESTART_COUNT") + _number("TORCHELASTIC_RESTART_COUNT")
-    checkpoints, told = folder / "checkpoints", folder / f"rank-{rank}.json"
+    checkpoints, reported = folder / "checkpoints", folder / f"rank-{rank}.json"
 
     def tell(step: Optional[int], section: str = "compute") -> None:
         beside = folder / f".rank-{rank}.{os.getpid()}"
         body = {"attempt": attempt, "pid": os.getpid(), "step": step, "section": section}
         beside.write_text(json.dumps(body))
-        beside.rename(told)
+        beside.rename(reported)
 
     # Each attempt meets anew: by torchrun's own store gloo finds addresses of the attempt before, and fails.
     meet = f"file://{folder}/meet-{attempt}"

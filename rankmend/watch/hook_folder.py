@@ -108,8 +108,10 @@ def _compile_by(python: Path, names: Sequence[str]) -> None:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ConfigError(f"{failed}: {error}") from error
     if done.returncode:
-        told = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
-        raise ConfigError(f"{failed}: {''.join(told) or done.returncode}; it must be 3.8 or later")
+        reported = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
+        raise ConfigError(
+            f"{failed}: {''.join(reported) or done.returncode}; it must be 3.8 or later"
+        )
 
 
 def _sources() -> list[Path]:

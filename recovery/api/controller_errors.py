@@ -53,7 +53,7 @@ def _find(error: object, depth: int) -> ssl.SSLError | None:
     if depth == 0 or not isinstance(error, BaseException):
         return None
     wrapped = (getattr(error, "reason", None), error.__cause__, error.__context__, *error.args)
-    return next((found for one in wrapped if (found := _find(one, depth - 1)) is not None), None)
+    return next((found for item in wrapped if (found := _find(item, depth - 1)) is not None), None)
 
 
 class ControllerError(RankmendError):

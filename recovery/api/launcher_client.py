@@ -72,8 +72,8 @@ class LauncherClient(ControllerConnection):
         return found.get(True) or found.get(False)
 
     def _seek(self, base: str, request: wire.Join) -> tuple[str, wire.JoinAnswer]:
-        asked = msgspec.structs.replace(request, begins=False, job_id=None)
-        body = msgspec.json.encode(asked)
+        requested = msgspec.structs.replace(request, begins=False, job_id=None)
+        body = msgspec.json.encode(requested)
         where, answer = self.follow("POST", base, "/v1/jobs", body, ANSWER_S_MAX)
         return where, self.decode(answer, wire.JoinAnswer)
 

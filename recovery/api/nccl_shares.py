@@ -7,8 +7,10 @@ from recovery.api import wire
 
 
 def to_wire(shares: Iterable[LibraryShare]) -> list[wire.NcclShare]:
-    return [wire.NcclShare(one.version, list(one.nodes), list(one.ranks)) for one in shares]
+    return [wire.NcclShare(share.version, list(share.nodes), list(share.ranks)) for share in shares]
 
 
-def from_wire(told: Iterable[wire.NcclShare]) -> tuple[LibraryShare, ...]:
-    return tuple(LibraryShare(one.version, tuple(one.nodes), tuple(one.ranks)) for one in told)
+def from_wire(reported: Iterable[wire.NcclShare]) -> tuple[LibraryShare, ...]:
+    return tuple(
+        LibraryShare(share.version, tuple(share.nodes), tuple(share.ranks)) for share in reported
+    )

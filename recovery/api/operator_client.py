@@ -80,10 +80,10 @@ class OperatorClient(ControllerConnection):
         key: str = "",
         plan_id: str = "",
     ) -> wire.Done:
-        asked = wire.JobCommand(
+        requested = wire.JobCommand(
             act=act, reason=reason, incident_id=incident_id, node=node, key=key, plan_id=plan_id
         )
-        return self.ask("POST", f"/v1/jobs/{part(job_id)}/commands", wire.Done, asked)
+        return self.ask("POST", f"/v1/jobs/{part(job_id)}/commands", wire.Done, requested)
 
     def acknowledge(self, incident_id: str, reason: str) -> wire.Done:
         """Acknowledge an escalated incident: its notices stop."""

@@ -131,9 +131,9 @@ class CheckpointWatch:
         """
         with self._changed:
             self._restored |= {
-                one.candidate.path: one.candidate.modified_unix_s
-                for one in self._verdicts
-                if one.candidate.path == path
+                verdict.candidate.path: verdict.candidate.modified_unix_s
+                for verdict in self._verdicts
+                if verdict.candidate.path == path
             }
             while len(self._restored) > _RESTORED_MAX:
                 del self._restored[next(iter(self._restored))]
@@ -182,7 +182,9 @@ class CheckpointWatch:
         with self._changed:
             verdicts = self._verdicts if self._has_looked else ()
             return tuple(
-                self._settle(one) for one in verdicts if one.hindrance is not Hindrance.PENDING
+                self._settle(verdict)
+                for verdict in verdicts
+                if verdict.hindrance is not Hindrance.PENDING
             )
 
     def _has_valid(self) -> bool:

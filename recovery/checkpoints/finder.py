@@ -210,7 +210,9 @@ class CheckpointFinder:
 
     def _has_eluded(self, verdicts: Sequence[CheckpointVerdict], deadline: Deadline) -> bool:
         """Return whether one of these is there and was another when it was read."""
-        eluded = [one.candidate for one in verdicts if one.candidate.path in self._elusive]
+        eluded = [
+            verdict.candidate for verdict in verdicts if verdict.candidate.path in self._elusive
+        ]
         return any(self._is_there(candidate, deadline) for candidate in eluded)
 
     def _is_there(self, candidate: Candidate, deadline: Deadline) -> bool:
@@ -427,7 +429,7 @@ class CheckpointFinder:
     ) -> CheckpointVerdict:
         """Return the verdict on one file, or on the files of one save: the first share reads them."""
         candidate = seen.candidate
-        members = {one.candidate.path: one.candidate for one in (seen, *seen.others)}
+        members = {other.candidate.path: other.candidate for other in (seen, *seen.others)}
         proofs: dict[str, str] = {}
 
         def check_one(reader: FileReader) -> bool:
@@ -565,7 +567,7 @@ def _picked(is_folder: bool, signatures: tuple[Signature, ...], share: Share) ->
 
 def _other_files_text(seen: Sighting) -> str:
     """Return which other files belong to the save, and what `{checkpoint}` is if each rank has one."""
-    names = [one.candidate.tag for one in seen.others]
+    names = [other.candidate.tag for other in seen.others]
     more = f", ... ({len(names)})" if len(names) > _OTHERS_SHOWN else ""
     text = f"; with {', '.join(names[:_OTHERS_SHOWN])}{more}"
     tags = (seen.candidate.tag, *names)
@@ -588,4 +590,4 @@ def _with_hint(verdict: CheckpointVerdict, hint: str) -> CheckpointVerdict:
 
 
 def _signatures(seen: Sighting) -> tuple[Signature, ...]:
-    return tuple(one.signature for one in (seen, *seen.others) if one.signature is not None)
+    return tuple(other.signature for other in (seen, *seen.others) if other.signature is not None)

@@ -153,7 +153,7 @@ class KnownFiles:
             files[signature[0]] = CheckedFile(
                 signature, True, record.digests, record.checked_unix_s, is_taken=True
             )
-        known_files = [files[one[0]] for one in signatures if one[0] in files]
+        known_files = [files[item[0]] for item in signatures if item[0] in files]
         return replace(_count(known_files, is_whole), unread_bytes=unread_bytes)
 
     @staticmethod
@@ -195,7 +195,7 @@ class KnownFiles:
         if manifests is None or candidate is None:
             return
         records = self._records(checkpoint, deadline)
-        kept: dict[str, FileRecord] = {}
+        retained: dict[str, FileRecord] = {}
         is_new = False
         for signature in signatures:
             path = signature[0]
@@ -213,15 +213,17 @@ class KnownFiles:
                         signature, known.is_checked, digests, known.checked_unix_s
                     )
                 record = FileRecord(signature[2], signature[3], known.checked_unix_s, digests)
-            kept[_name(path, folder)] = record
+            retained[_name(path, folder)] = record
         if is_new:
-            manifests.save(checkpoint, share, kept)
+            manifests.save(checkpoint, share, retained)
         candidate.kept = (signatures, share)
 
     def forget_gone(self, checkpoints: Collection[str]) -> None:
         """Forget the candidates that are not among these any more."""
         self._candidates = {
-            path: one for path, one in list(self._candidates.items()) if path in checkpoints
+            path: candidate
+            for path, candidate in list(self._candidates.items())
+            if path in checkpoints
         }  # a copy: a read that was left behind may add to it
         if self._manifests is not None:
             self._manifests.forget_gone(checkpoints)
@@ -302,12 +304,12 @@ class KnownFiles:
 
 def _count(files: Iterable[CheckedFile], is_whole: bool) -> Coverage:
     checked = unchecked = taken = 0
-    for one in files:
-        if one.is_taken:
+    for file in files:
+        if file.is_taken:
             taken += 1
-        elif one.is_checked is not None:
-            checked += one.is_checked
-            unchecked += not one.is_checked
+        elif file.is_checked is not None:
+            checked += file.is_checked
+            unchecked += not file.is_checked
     return Coverage(checked, unchecked, taken, is_whole)
 
 

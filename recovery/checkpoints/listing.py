@@ -161,9 +161,9 @@ class Listing:
             seen.candidate for seen in sightings if seen.signature or seen.candidate.oldest_unix_s
         )
         for seen in sightings:
-            one = seen.candidate
-            is_slot = name_pattern(one) in self._slots and not one.is_step_exact
-            yield replace(seen, candidate=replace(one, step=None)) if is_slot else seen
+            item = seen.candidate
+            is_slot = name_pattern(item) in self._slots and not item.is_step_exact
+            yield replace(seen, candidate=replace(item, step=None)) if is_slot else seen
 
     def _sight_itself(self, deadline: Deadline) -> Sighting | None:
         """Return the configured folder where it is a checkpoint and holds none."""
@@ -462,13 +462,13 @@ def _join_saves(sightings: list[Sighting], world_size: int) -> list[Sighting]:
         for save in gather([seen.candidate for seen in files.values()], world_size)
     }
     swallowed = {other.path for save in saves.values() for other in save.others}
-    kept = []
+    retained = []
     for seen in sightings:
         save = saves.get(seen.candidate.path)
         if save is None:
-            kept += [] if seen.candidate.path in swallowed else [seen]
+            retained += [] if seen.candidate.path in swallowed else [seen]
             continue
-        kept.append(
+        retained.append(
             replace(
                 seen,
                 candidate=_whole(save),
@@ -477,7 +477,7 @@ def _join_saves(sightings: list[Sighting], world_size: int) -> list[Sighting]:
                 others=tuple(files[other.path] for other in save.others),
             )
         )
-    return kept
+    return retained
 
 
 def _whole(save: FlatSave) -> Candidate:

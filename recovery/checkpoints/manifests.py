@@ -102,8 +102,10 @@ class Manifests:
         """Keep the records of one share; where that can't be done, say so once and go on."""
         relative = self._relative(checkpoint)
         files = {
-            name: _File(one.size_bytes, one.modified_ns, one.checked_unix_s, one.digests.hex())
-            for name, one in records.items()
+            name: _File(
+                record.size_bytes, record.modified_ns, record.checked_unix_s, record.digests.hex()
+            )
+            for name, record in records.items()
             if name.isprintable()  # others are no valid UTF-8, or nobody's checkpoint
         }
         content = msgspec.json.encode(_Manifest(_VERSION, relative, files))
@@ -125,7 +127,7 @@ class Manifests:
 
     def remove_gone(self, checkpoints: Collection[str], deadline: Deadline) -> None:
         """Remove the manifests of checkpoints that are not among these any more."""
-        names = {_folder_name(self._relative(one)) for one in checkpoints}
+        names = {_folder_name(self._relative(checkpoint)) for checkpoint in checkpoints}
         try:
             refuse_foreign_link(self._folder, StorageError)
             with os.scandir(self._folder) as scan:

@@ -213,7 +213,7 @@ def check_writable(named: Path) -> None:
 
 def _first_missing(folder: Path) -> Path | None:
     """Return the highest folder above this one that is not there."""
-    return next((one for one in reversed(folder.parents) if not one.exists()), None)
+    return next((parent for parent in reversed(folder.parents) if not parent.exists()), None)
 
 
 def _parse_attempt(content: bytes) -> int | None:

@@ -164,16 +164,16 @@ class CandidateEvidence:
     reason: PlaceReason  # why it isn't the first
 
 
-def say_evidence(one: CandidateEvidence) -> str:
+def say_evidence(evidence: CandidateEvidence) -> str:
     """Return what is known of a candidate, in words."""
-    parts = [_HOLDS_TEXT[one.holds], _STEP_SOURCE_TEXT[one.step]]
-    if one.alike > 1:
-        parts.append(f"{one.alike} are alike")
-    if one.is_copy:
+    parts = [_HOLDS_TEXT[evidence.holds], _STEP_SOURCE_TEXT[evidence.step]]
+    if evidence.alike > 1:
+        parts.append(f"{evidence.alike} are alike")
+    if evidence.is_copy:
         parts.append("named as a copy or a side file")
-    if one.is_proven:
+    if evidence.is_proven:
         parts.append("its kind was restored before")
-    if one.by_ranks:
+    if evidence.by_ranks:
         parts.append("written by this job's ranks")
     return ", ".join(parts)
 
@@ -197,25 +197,27 @@ class _Family:
 
     @property
     def holds(self) -> Holds:
-        known = [one for one in map(held_by, self.members) if one is not Holds.UNKNOWN]
+        known = [item for item in map(held_by, self.members) if item is not Holds.UNKNOWN]
         return known[0] if known else Holds.UNKNOWN
 
     @property
     def elements(self) -> int:
-        return max(one.shape.elements for one in self.members)
+        return max(member.shape.elements for member in self.members)
 
     @property
     def youngest_unix_s(self) -> float:
-        return max(one.written_unix_s for one in self.members)
+        return max(member.written_unix_s for member in self.members)
 
     @property
     def name_weight(self) -> int:
-        return max(name_weight(one.tag) for one in self.members)
+        return max(name_weight(member.tag) for member in self.members)
 
     @property
     def interval_s(self) -> float:
         """Return the time between the two newest saves; 0 where there are not two."""
-        times = sorted(one.written_unix_s for one in self.members if not is_copy_name(one.tag))
+        times = sorted(
+            member.written_unix_s for member in self.members if not is_copy_name(member.tag)
+        )
         gaps = [after - before for before, after in pairwise(times) if after > before]
         return gaps[-1] if gaps else 0.0
 
@@ -239,7 +241,7 @@ class _Family:
 
     @property
     def key(self) -> tuple[tuple[int, int, int, int, int, int], int, int, float]:
-        is_ours = any(one.by_ranks for one in self.members)
+        is_ours = any(member.by_ranks for member in self.members)
         return (self.rank, int(not self.is_companion), int(is_ours), self.youngest_unix_s)
 
 
@@ -278,7 +280,7 @@ def newest_first(
     for item in items:
         by_path[candidate_of(item).path].append(item)
     candidates = [candidate_of(same[0]) for same in by_path.values()]
-    ordered = [one for family in _ranked(candidates, slots, proven) for one in family.members]
+    ordered = [member for family in _ranked(candidates, slots, proven) for member in family.members]
     return [item for candidate in ordered for item in by_path[candidate.path]]
 
 
@@ -292,7 +294,7 @@ def evidence_of(
     found: dict[str, CandidateEvidence] = {}
     for family in families:
         sources = _step_sources(family.members, slots)
-        by_ranks = any(one.by_ranks for one in family.members)
+        by_ranks = any(member.by_ranks for member in family.members)
         apart = None if family is families[0] else _apart(families[0], family)
         foreign = _foreign_series(family.members)
         for candidate in family.members:
@@ -318,7 +320,7 @@ def held_by(candidate: Candidate) -> Holds:
 def _apart(first: _Family, family: _Family) -> PlaceReason:
     """Return why a family comes after the first one."""
     pairs = zip(_flat(first), _flat(family), strict=True)
-    differing = (at for at, (one, other) in enumerate(pairs) if one != other)
+    differing = (at for at, (pair, other) in enumerate(pairs) if pair != other)
     return _KEY_REASONS[next(differing, len(_KEY_REASONS) - 1)]
 
 
@@ -379,7 +381,7 @@ def _ranked(
     families.sort(key=lambda family: family.key, reverse=True)
     for family in families:
         family.begin_unix_s = last_run_begin(
-            [one for one in family.members if name_pattern(one) not in slots]
+            [member for member in family.members if name_pattern(member) not in slots]
         )
         family.members = _newest_of_family(family, slots)
     return families
@@ -397,8 +399,14 @@ def _is_proven(family: _Family, made_from: Mapping[NamePattern, float]) -> bool:
 def _mark_companions(families: Sequence[_Family]) -> None:
     """Mark each family that was written together with another, by whose names or size that is the main one."""
     facts = [
-        (one, one.youngest_unix_s, one.interval_s or _TOGETHER_S, one.name_weight, one.elements)
-        for one in families
+        (
+            item,
+            item.youngest_unix_s,
+            item.interval_s or _TOGETHER_S,
+            item.name_weight,
+            item.elements,
+        )
+        for item in families
     ]
     for family, at_unix_s, _interval_s, weight, elements in facts:
         family.is_companion = any(
@@ -483,42 +491,46 @@ def _step_sources(
 ) -> dict[str, StepSource]:
     """Return by path how the step of each is known."""
     numbers: dict[NamePattern, set[tuple[int, ...]]] = defaultdict(set)
-    for one in members:
-        numbers[name_pattern(one)].add(count_of(one))
+    for member in members:
+        numbers[name_pattern(member)].add(count_of(member))
     found = {}
-    for one in members:
-        pattern = name_pattern(one)
-        has_number = bool(count_of(one)) and pattern not in slots
-        if one.is_step_exact:
-            found[one.path] = StepSource.CONTENT
+    for member in members:
+        pattern = name_pattern(member)
+        has_number = bool(count_of(member)) and pattern not in slots
+        if member.is_step_exact:
+            found[member.path] = StepSource.CONTENT
         elif has_number and len(numbers[pattern]) > 1:
-            found[one.path] = StepSource.COUNT if one.step is None else StepSource.SERIES
-        elif has_number and one.step is not None:
-            found[one.path] = StepSource.NAME
+            found[member.path] = StepSource.COUNT if member.step is None else StepSource.SERIES
+        elif has_number and member.step is not None:
+            found[member.path] = StepSource.NAME
         else:
-            found[one.path] = StepSource.NONE
+            found[member.path] = StepSource.NONE
     return found
 
 
 def _newest_of_family(family: _Family, slots: Collection[NamePattern]) -> list[Candidate]:
     """Return the members, newest first."""
     members = family.members
-    has_epochs = all(one.shape.epoch is not None and not one.is_step_exact for one in members)
+    has_epochs = all(
+        member.shape.epoch is not None and not member.is_step_exact for member in members
+    )
     series: dict[Hashable, list[Candidate]] = defaultdict(list)
     for candidate in members:
         series[series_of(candidate)].append(candidate)
-    has_originals = not all(is_copy_name(one.tag) for one in members)
+    has_originals = not all(is_copy_name(member.tag) for member in members)
     holds = family.holds
     slack_s = family.interval_s if holds is Holds.STATE else 0.0
     foreign = _foreign_series(members)
-    numbered = (one for one in members if not one.is_step_exact and not is_copy_name(one.tag))
-    highest = max((one.step for one in numbered if one.step is not None), default=None)
+    numbered = (
+        member for member in members if not member.is_step_exact and not is_copy_name(member.tag)
+    )
+    highest = max((member.step for member in numbered if member.step is not None), default=None)
     dated: list[tuple[bool, bool, int, bool, float, bool, tuple[int, ...], int, Candidate]] = []
     for group in series.values():
         counts = count_of if name_pattern(group[0]) not in slots else _no_count
         if counts is count_of and has_leading_numbers(group):
             counts = numbers_of
-        group.sort(key=lambda one: (counts(one), not is_copy_name(one.tag), one.written_unix_s))
+        group.sort(key=lambda item: (counts(item), not is_copy_name(item.tag), item.written_unix_s))
         youngest_unix_s = float("-inf")
         for rank, candidate in enumerate(group):
             youngest_unix_s = max(youngest_unix_s, candidate.written_unix_s)
@@ -554,7 +566,7 @@ def _foreign_series(members: Sequence[Candidate]) -> set[NamePattern]:
     Two jobs that train one model in one folder differ in nothing else. A single name such as `last.pt` is no series.
     """
     counts = Counter(map(name_pattern, members))
-    ours = {name_pattern(one) for one in members if one.by_ranks}
+    ours = {name_pattern(member) for member in members if member.by_ranks}
     if not any(counts[pattern] > 1 for pattern in ours):
         return set()
     return {pattern for pattern, count in counts.items() if count > 1 and pattern not in ours}
@@ -562,9 +574,10 @@ def _foreign_series(members: Sequence[Candidate]) -> set[NamePattern]:
 
 def _slots_without_step(candidates: Iterable[Candidate]) -> set[NamePattern]:
     return find_slots(
-        one
-        for one in candidates
-        if one.step is None and (not one.oldest_unix_s or one.format in OVERWRITTEN_FOLDERS)
+        candidate
+        for candidate in candidates
+        if candidate.step is None
+        and (not candidate.oldest_unix_s or candidate.format in OVERWRITTEN_FOLDERS)
     )
 
 
@@ -574,7 +587,7 @@ def newest_joined(verdicts: Iterable[CheckpointVerdict]) -> tuple[CheckpointVerd
     Launchers find slots among files and plain folders, and report these without a step.
     """
     joined = list(verdicts)
-    candidates = [one.candidate for one in joined]
+    candidates = [verdict.candidate for verdict in joined]
     slots = _slots_without_step(candidates)
     return tuple(newest_first(joined, lambda verdict: verdict.candidate, slots))
 
@@ -588,10 +601,10 @@ def proven_first(
     """
     if not proven or not verdicts:
         return verdicts
-    candidates = list({one.candidate.path: one.candidate for one in verdicts}.values())
+    candidates = list({verdict.candidate.path: verdict.candidate for verdict in verdicts}.values())
     slots = _slots_without_step(candidates)
-    first = {one.path for one in _ranked(candidates, slots, proven)[0].members}
-    usual = {one.path for one in _ranked(candidates, slots, NONE_PROVEN)[0].members}
+    first = {member.path for member in _ranked(candidates, slots, proven)[0].members}
+    usual = {member.path for member in _ranked(candidates, slots, NONE_PROVEN)[0].members}
     if first == usual:
         return verdicts
     return sorted(verdicts, key=lambda verdict: verdict.candidate.path not in first)
@@ -605,7 +618,8 @@ def passed_over(
     These are the candidates before it in the list and those that were written later.
     """
     place = next(
-        (at for at, one in enumerate(verdicts) if one.candidate.path == chosen_path), len(verdicts)
+        (at for at, verdict in enumerate(verdicts) if verdict.candidate.path == chosen_path),
+        len(verdicts),
     )
     written_unix_s = (
         verdicts[place].candidate.modified_unix_s if place < len(verdicts) else float("inf")
@@ -636,10 +650,10 @@ def mark_written(candidates: Iterable[Candidate], paths: Iterable[str]) -> Itera
             directory, tag = pattern_of_path(path)
             written[directory].add(tag.lstrip("."))
             path = directory  # noqa: PLW2901 - the folder that it is in
-    for one in candidates:
-        directory, tag = name_pattern(one)
+    for candidate in candidates:
+        directory, tag = name_pattern(candidate)
         is_its = any(_names_one_of(tag, other) for other in written.get(directory, ()))
-        yield replace(one, by_ranks=True) if is_its else one
+        yield replace(candidate, by_ranks=True) if is_its else candidate
 
 
 def _names_one_of(tag: str, written: str) -> bool:

@@ -112,7 +112,7 @@ class Pin:
             self._times, self._looks_due = times, _LOOKS_AFTER_A_CHANGE
         if self._looks_due or self._missing:
             self._looks_due = max(0, self._looks_due - 1)
-            gone = (one for root, link in self._roots.items() for one in _missing(root, link))
+            gone = (item for root, link in self._roots.items() for item in _missing(root, link))
             self._missing = frozenset(gone)
         return self._missing
 

@@ -82,17 +82,19 @@ class _File:
 def gather(candidates: Sequence[Candidate], world_size: int = 0) -> list[FlatSave]:
     """Return the saves that consist of several files, or that lack some. ``world_size``: ranks of the job; 0: not known."""
     ranks = _plain_ranks(candidates, world_size)
-    pieces = [ranks.get(one.path) or piece_of(one.tag) for one in candidates]
+    pieces = [ranks.get(candidate.path) or piece_of(candidate.tag) for candidate in candidates]
     files = _beside_whole_models(list(map(_file_of, candidates, pieces)))
     groups: dict[Key, list[_File]] = defaultdict(list)
     for file in files:
         groups[file.key].append(file)
-    kept = {key: whole for key, group in groups.items() if (whole := _one_save(group))}
-    joined = {file.candidate.path for group in kept.values() if len(group) > 1 for file in group}
+    retained = {key: whole for key, group in groups.items() if (whole := _one_save(group))}
+    joined = {
+        file.candidate.path for group in retained.values() if len(group) > 1 for file in group
+    }
     by_word = _by_any_word(file for file in files if file.candidate.path not in joined)
     regrouped = {file.candidate.path for group in by_word.values() for file in group}
     series: dict[Key, list[list[_File]]] = defaultdict(list)
-    for key, group in (*kept.items(), *by_word.items()):
+    for key, group in (*retained.items(), *by_word.items()):
         if key in by_word or group[0].candidate.path not in regrouped:
             series[_series(key)].append(group)
     saves: list[FlatSave] = []
@@ -105,24 +107,24 @@ def gather(candidates: Sequence[Candidate], world_size: int = 0) -> list[FlatSav
 def _plain_ranks(candidates: Iterable[Candidate], world_size: int) -> dict[str, Piece]:
     """Return by path the ranks that names tell by a last number alone."""
     series: dict[Key, dict[str, dict[int, tuple[Candidate, Piece]]]] = defaultdict(dict)
-    for one in candidates:
-        piece = plain_rank_of(one.tag)
+    for candidate in candidates:
+        piece = plain_rank_of(candidate.tag)
         if piece is not None and piece.number is not None:
-            saves = series[one.directory, _NUMBER.sub("0", piece.shared)]
-            saves.setdefault(piece.shared, {})[piece.number] = (one, piece)
+            saves = series[candidate.directory, _NUMBER.sub("0", piece.shared)]
+            saves.setdefault(piece.shared, {})[piece.number] = (candidate, piece)
     found = {}
     for saves in series.values():
         steps = [
-            {one.step if one.is_step_exact else None for one, _piece in files.values()}
+            {file.step if file.is_step_exact else None for file, _piece in files.values()}
             for files in saves.values()
         ]
-        told = {step for of_save in steps for step in of_save}
+        reported = {step for of_save in steps for step in of_save}
         counts = {len(files) for files in saves.values() if max(files) == len(files) - 1}
-        is_one_step = all(len(of_save) == 1 for of_save in steps) and len(told) == len(steps)
+        is_one_step = all(len(of_save) == 1 for of_save in steps) and len(reported) == len(steps)
         is_known = len(steps) > 1 or world_size in counts
-        if max(counts, default=0) > 1 and is_one_step and is_known and None not in told:
+        if max(counts, default=0) > 1 and is_one_step and is_known and None not in reported:
             pairs = (pair for files in saves.values() for pair in files.values())
-            found.update({one.path: piece for one, piece in pairs})
+            found.update({item.path: piece for item, piece in pairs})
     return found
 
 
@@ -198,11 +200,11 @@ def _by_any_word(files: Iterable[_File]) -> dict[Key, list[_File]]:
     found: dict[Key, list[_File]] = {}
     for key, group in by_key.items():
         words_of = frozenset(word for word, _file in group)
-        alike = [one for one in series[_series(key)] if len(one) > 1]
+        alike = [item for item in series[_series(key)] if len(item) > 1]
         most = max(alike, key=len, default=frozenset[str]())
         # One may lack some: the newest, whose save was cut short.
-        is_usual = words_of <= most and all(one <= most for one in alike)
-        is_usual = is_usual and sum(one != most for one in alike) <= 1
+        is_usual = words_of <= most and all(item <= most for item in alike)
+        is_usual = is_usual and sum(item != most for item in alike) <= 1
         if is_usual and _are_parts([file for _word, file in group]):
             found[key] = [_File(file.candidate, file.piece, word, key) for word, file in group]
     return found

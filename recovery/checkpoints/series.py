@@ -70,12 +70,12 @@ def has_leading_numbers(members: Sequence[Candidate]) -> bool:
     `d0_12_4800` after `d0_11_8800` are epochs and iterations, of which there are fewer after another batch size. Three files or more
     show it, if all numbers together grow with time and what usually counts does not.
     """
-    if len(members) <= _FEW or any(one.is_step_exact for one in members):
+    if len(members) <= _FEW or any(member.is_step_exact for member in members):
         return False
-    by_time = sorted(members, key=lambda one: one.written_unix_s)
-    times = [one.written_unix_s for one in by_time]
-    numbers = [_numbers(one.tag) for one in by_time]
-    counts = [count_of(one) for one in by_time]
+    by_time = sorted(members, key=lambda member: member.written_unix_s)
+    times = [member.written_unix_s for member in by_time]
+    numbers = [_numbers(member.tag) for member in by_time]
+    counts = [count_of(member) for member in by_time]
     return _grow(times) and _grow(numbers) and not _grow(counts)
 
 
@@ -153,8 +153,8 @@ def last_run_begin(members: Sequence[Candidate]) -> float:
     begins = [*_next_versions(members), *_after_what_was_set_aside(members)]
     runs: list[_Run] = []
     for at, files in _counted(members):
-        files.sort(key=lambda one: _numbers(one.tag)[at])
-        times = [one.written_unix_s for one in files]
+        files.sort(key=lambda file: _numbers(file.tag)[at])
+        times = [file.written_unix_s for file in files]
         is_last = at == len(_numbers(files[0].tag)) - 1
         if all(before < after for before, after in pairwise(times)):
             runs.append(_run_of(files, at))
@@ -162,7 +162,7 @@ def last_run_begin(members: Sequence[Candidate]) -> float:
         elif is_last and not _was_copied(files):
             begins += _overwriting_since(times)
     runs = runs[:_COMPARED_MAX]
-    begins += (one.begin_unix_s for one in runs if any(map(one.counts_anew_after, runs)))
+    begins += (run.begin_unix_s for run in runs if any(map(run.counts_anew_after, runs)))
     return max(begins, default=float("-inf"))
 
 
@@ -172,24 +172,24 @@ def _counted(members: Sequence[Candidate]) -> Iterator[tuple[int, list[Candidate
     It is mostly the last one; `epoch3_run2.pt` counts before the number of its run.
     """
     named: dict[tuple[int, NamePattern], list[Candidate]] = defaultdict(list)
-    for one in members:
-        tag = without_values(one.tag)
-        if is_copy_name(one.tag) or _DATE.search(tag):
+    for member in members:
+        tag = without_values(member.tag)
+        if is_copy_name(member.tag) or _DATE.search(tag):
             continue
         for at, found in enumerate(list(_DIGITS.finditer(tag))[-_PLACES_MAX:]):
             other = f"{tag[: found.start()]}#{tag[found.end() :]}"
-            named[at, (one.directory, other)].append(one)
+            named[at, (member.directory, other)].append(member)
     for (at, _name), files in named.items():
         yield max(len(_numbers(files[0].tag)) - _PLACES_MAX, 0) + at, files
 
 
 def _run_of(files: Sequence[Candidate], at: int) -> _Run:
     """Return the run of these files, whose names differ in the number at this place."""
-    numbers = [_numbers(one.tag) for one in (files[0], files[-1])]
-    kept = (*numbers[0][:at], *numbers[0][at + 1 :])
+    numbers = [_numbers(item.tag) for item in (files[0], files[-1])]
+    retained = (*numbers[0][:at], *numbers[0][at + 1 :])
     times = (files[0].written_unix_s, files[-1].written_unix_s)
     spans = (numbers[0][at], numbers[1][at])
-    return _Run(name_pattern(files[0]), at, kept, *times, *spans, len(files))
+    return _Run(name_pattern(files[0]), at, retained, *times, *spans, len(files))
 
 
 def _falls(files: Sequence[Candidate]) -> list[float]:
@@ -210,10 +210,10 @@ def _next_versions(members: Sequence[Candidate]) -> list[float]:
     Lightning makes one for each call of `fit`. Source: pytorch_lightning, loggers/tensorboard.py `_get_next_version`.
     """
     versions: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for one in members:
-        if found := _VERSION.search(one.path):
+    for member in members:
+        if found := _VERSION.search(member.path):
             number = int(found[1][:_DIGITS_MAX])
-            versions[one.path[: found.start()]][number].append(one.written_unix_s)
+            versions[member.path[: found.start()]][number].append(member.written_unix_s)
     begins = []
     for times in versions.values():
         begin_unix_s = min(times.pop(max(times)))
@@ -224,15 +224,15 @@ def _next_versions(members: Sequence[Candidate]) -> list[float]:
 
 def _after_what_was_set_aside(members: Sequence[Candidate]) -> list[float]:
     """Return when the run began of which all files are younger than those that a person set aside by `old` or `backup`."""
-    aside = [one.written_unix_s for one in members if is_set_aside(one.tag)]
-    others = [one.written_unix_s for one in members if not is_set_aside(one.tag)]
+    aside = [member.written_unix_s for member in members if is_set_aside(member.tag)]
+    others = [member.written_unix_s for member in members if not is_set_aside(member.tag)]
     return [min(others)] if aside and others and max(aside) < min(others) else []
 
 
 def _was_copied(files: Sequence[Candidate]) -> bool:
     """Return whether the files were written in the order of their names as texts: 1, 10, 2."""
-    by_time = sorted(files, key=lambda one: (one.written_unix_s, one.tag))
-    return [one.tag for one in by_time] == sorted(one.tag for one in files)
+    by_time = sorted(files, key=lambda file: (file.written_unix_s, file.tag))
+    return [file.tag for file in by_time] == sorted(file.tag for file in files)
 
 
 def _overwriting_since(times_unix_s: Sequence[float]) -> list[float]:
@@ -254,9 +254,9 @@ def _overwriting_since(times_unix_s: Sequence[float]) -> list[float]:
     if len(run) < 2 or any(at >= run[0] for at in times_unix_s[:first]):
         return []
     others = [*times_unix_s[:first], *after]
-    gaps = sorted(one - other for other, one in pairwise(others))
+    gaps = sorted(item - other for other, item in pairwise(others))
     usual_s = gaps[len(gaps) // 2] if gaps else 0.0
     is_as_far = min(gaps, default=1.0) > 0 and all(
-        one - other >= usual_s * _AS_FAR for other, one in pairwise(run)
+        item - other >= usual_s * _AS_FAR for other, item in pairwise(run)
     )
     return [run[0]] if is_as_far else []

@@ -39,9 +39,11 @@ def explain_unwritable(folder: Path, failure: BaseException | None) -> Unwritabl
         return None
     why = _CAUSES[failure.errno]
     try:
-        there = next(one for one in (folder, *folder.parents) if one.is_dir())
+        there = next(parent for parent in (folder, *folder.parents) if parent.is_dir())
         left = os.statvfs(there)
-        mount = next(one for one in (there.resolve(), *there.resolve().parents) if one.is_mount())
+        mount = next(
+            parent for parent in (there.resolve(), *there.resolve().parents) if parent.is_mount()
+        )
     except (OSError, StopIteration):
         return UnwritableError(why, f"{folder} can't be written: {failure.strerror}")
     free, total = _size(left.f_bavail * left.f_frsize), _size(left.f_blocks * left.f_frsize)
@@ -67,7 +69,7 @@ def explain_unwritable(folder: Path, failure: BaseException | None) -> Unwritabl
 def free_bytes(folder: Path) -> int | None:
     """Return what a process without privileges can still write at ``folder``, quotas aside; None: not known."""
     try:
-        there = next(one for one in (folder, *folder.parents) if one.is_dir())
+        there = next(parent for parent in (folder, *folder.parents) if parent.is_dir())
         left = os.statvfs(there)
     except (OSError, StopIteration):
         return None

@@ -41,13 +41,13 @@ class NodeInKubernetes:
     @classmethod
     def of(cls, view: wire.SlurmView, name: str) -> "NodeInKubernetes | None":
         """Return None where Kubernetes has nothing about the node."""
-        state = next((one for one in view.states if one.node == name), None)
-        cordons = next((one for one in view.nodes if one.node == name), None)
-        asked = [one for one in view.requests if name in one.nodes]
-        asked.sort(key=lambda one: bool(one.outcome))
-        if state is None and cordons is None and not asked:
+        state = next((item for item in view.states if item.node == name), None)
+        cordons = next((node for node in view.nodes if node.node == name), None)
+        requested = [request for request in view.requests if name in request.nodes]
+        requested.sort(key=lambda request: bool(request.outcome))
+        if state is None and cordons is None and not requested:
             return None
-        return cls(state, cordons, asked[:_REQUESTS_MAX])
+        return cls(state, cordons, requested[:_REQUESTS_MAX])
 
 
 class NodeUse(Enum):
@@ -138,10 +138,14 @@ def view_fleet(
     by_node: dict[str, list[wire.NodeView]] = {name: [] for name in known}
     for node in nodes:
         by_node.setdefault(node.node, []).append(node)
-    holds = {one.node: one for one in cluster.held}
+    holds = {item.node: item for item in cluster.held}
     for name in holds:
         by_node.setdefault(name, [])
-    windows = [one for one in cluster.windows if one.from_unix_s <= now_unix_s < one.until_unix_s]
+    windows = [
+        window
+        for window in cluster.windows
+        if window.from_unix_s <= now_unix_s < window.until_unix_s
+    ]
     uses: dict[str, NodeUse] = {}
     for job in watched:
         if job.state != WatchedState.ENDED.value:
@@ -179,7 +183,8 @@ def _row(
     idle: NodeUse,
 ) -> NodeRow:
     window = next(
-        (one for one in windows if any(fnmatchcase(name, pattern) for pattern in one.nodes)), None
+        (item for item in windows if any(fnmatchcase(name, pattern) for pattern in item.nodes)),
+        None,
     )
     held = next((view.held for view in views if view.held), None)
     ages = [view.heard_age_s for view in views if view.heard_age_s is not None]
@@ -244,6 +249,6 @@ def choose(rows: Sequence[NodeRow], wanted: str, state: str, job: str = "") -> l
         for row in rows
         if lowered in row.name.lower()
         and state in ("", row.state.value)
-        and (not job or any(job in one for one in row.jobs))
+        and (not job or any(job in item for item in row.jobs))
     ]
     return sorted(chosen, key=lambda row: ORDER[row.state])

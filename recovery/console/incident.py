@@ -143,7 +143,7 @@ def view_page(
         _waterfall(view),
         _evidence(entries),
         _accused(view, journal),
-        Blame(view.blame).legend if view.blame in {one.value for one in Blame} else view.blame,
+        Blame(view.blame).legend if view.blame in {blame.value for blame in Blame} else view.blame,
         is_open,
         _next(view, plan, check_command(view.node, own_node), job, is_open=is_open),
     )
@@ -184,7 +184,7 @@ def view_waiting(
         is_silent = node.heard_age_s is None or node.heard_age_s > SILENT_S
         own = why.removeprefix("; ") if is_silent else f"{node.held}{why}"
         held.append(HeldNode(node.node, own, is_silent=is_silent))
-    held.sort(key=lambda one: (one.is_silent, not one.who))
+    held.sort(key=lambda item: (item.is_silent, not item.who))
     return WaitingPlan(plan, tuple(held[:_HELD_MAX]))
 
 
@@ -243,23 +243,29 @@ def _evidence(entries: Sequence[Entry]) -> tuple[EvidenceLine, ...]:
     for entry in entries:
         match entry.record:
             case IncidentOpened(failure=failure):
-                lines = [EvidenceLine(one.source, one.text) for one in failure.finding.evidence]
+                lines = [
+                    EvidenceLine(evidence.source, evidence.text)
+                    for evidence in failure.finding.evidence
+                ]
             case Decided(plan=plan):
-                lines = [EvidenceLine(one.source, one.text) for one in plan.evidence]
+                lines = [EvidenceLine(evidence.source, evidence.text) for evidence in plan.evidence]
             case EvidenceCollected(reason=reason, finding=finding, saved=saved):
                 lines = [EvidenceLine("dumps and stacks", reason)] if reason else []
                 if finding is not None:
-                    lines += [EvidenceLine(one.source, one.text) for one in finding.evidence]
+                    lines += [
+                        EvidenceLine(evidence.source, evidence.text)
+                        for evidence in finding.evidence
+                    ]
                 lines += [
-                    EvidenceLine(f"output of the ranks on {one.node}", one.output_says)
-                    for one in saved
-                    if one.output_says
+                    EvidenceLine(f"output of the ranks on {item.node}", item.output_says)
+                    for item in saved
+                    if item.output_says
                 ]
                 lines += [
                     EvidenceLine(
-                        f"saved on {one.node}", f"{counted(one.files, 'file')} in {one.folder}"
+                        f"saved on {item.node}", f"{counted(item.files, 'file')} in {item.folder}"
                     )
-                    for one in saved
+                    for item in saved
                 ]
             case _:
                 continue
@@ -275,17 +281,17 @@ def _accused(view: wire.IncidentView, journal: Sequence[Entry]) -> tuple[Accused
         if not isinstance(record, EvidenceTaken):
             continue
         is_own = record.incident_id == view.incident_id
-        for one in record.evidence:
-            if not is_own and (one.node, record.attempt) != (view.node, view.attempt):
+        for evidence in record.evidence:
+            if not is_own and (evidence.node, record.attempt) != (view.node, view.attempt):
                 continue
-            found[one.identity] = Accused(
-                one.node,
-                one.device,
-                one.alertname,
-                one.severity.value,
-                one.action,
-                one.summary,
-                tuple(EvidenceLine(line.source, line.text) for line in one.evidence),
+            found[evidence.identity] = Accused(
+                evidence.node,
+                evidence.device,
+                evidence.alertname,
+                evidence.severity.value,
+                evidence.action,
+                evidence.summary,
+                tuple(EvidenceLine(line.source, line.text) for line in evidence.evidence),
             )
     return tuple(found.values())[:_EVIDENCE_MAX]
 
@@ -345,7 +351,7 @@ def _next_after(view: wire.IncidentView, check: str, *, has_job: bool) -> Next:
         )
     if view.outcome == Phase.RECOVERED.value and view.node and view.blame == Blame.RANK.value:
         now = "Training continues." if has_job else "The job went on, and has ended since."
-        counts = [one.counts for one in view.charges if one.node == view.node]
+        counts = [charge.counts for charge in view.charges if charge.node == view.node]
         if counts and not any(counts):
             return Next(f"{now} Nothing counts against {view.node}.", f"rankmend why {incident}")
         if any(counts):

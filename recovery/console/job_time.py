@@ -46,7 +46,10 @@ def view_time(time: JobTime | None) -> TimeOfJob | None:
     figures = figures_of([time])
     whole_s = max(figures.wall_s, 1e-9)
     parts = sorted(
-        ((part.value, one.seconds, one.seconds / whole_s) for part, one in figures.parts.items()),
+        (
+            (part.value, item.seconds, item.seconds / whole_s)
+            for part, item in figures.parts.items()
+        ),
         key=lambda row: -row[1],
     )
     began = time.began_unix_s + time.begin_s
@@ -68,7 +71,7 @@ def sparks_of(time: JobTime) -> tuple[Spark, ...]:
         _spark("Step time", step_times(time), in_words, from_zero=False),
         _spark("Goodput", goodput_shares(time), share, from_zero=True),
     )
-    return tuple(one for one in found if one is not None)
+    return tuple(item for item in found if item is not None)
 
 
 def loss_spark(losses: Sequence[tuple[int, float]]) -> Spark | None:
@@ -83,11 +86,11 @@ def loss_spark(losses: Sequence[tuple[int, float]]) -> Spark | None:
 def step_times(time: JobTime) -> list[float | None]:
     """Return the mean time of a step in each slice of the job's time; None: no steps are recorded of it."""
     sums = [[0.0, 0.0] for _slice in range(SPARK_SLICES)]
-    for one in time.steps:
-        at = _slice_of(time, one.end_s)
-        if at is not None and one.steps > 0:
-            sums[at][0] += one.step_s
-            sums[at][1] += one.steps
+    for step in time.steps:
+        at = _slice_of(time, step.end_s)
+        if at is not None and step.steps > 0:
+            sums[at][0] += step.step_s
+            sums[at][1] += step.steps
     return [took_s / steps if steps else None for took_s, steps in sums]
 
 
@@ -106,7 +109,7 @@ def goodput_shares(time: JobTime) -> list[float | None]:
             if part_s > 0:
                 whole[at] += part_s
                 good[at] += part_s if span.part is TimePart.PRODUCTIVE else 0.0
-    return [one / of if of > 0 else None for one, of in zip(good, whole, strict=True)]
+    return [item / of if of > 0 else None for item, of in zip(good, whole, strict=True)]
 
 
 def _slice_of(time: JobTime, at_s: float) -> int | None:

@@ -27,7 +27,7 @@ class _Stream:
 
 
 def _living(streams: list[_Stream]) -> int:
-    return sum(not one.is_gone() for one in streams)
+    return sum(not stream.is_gone() for stream in streams)
 
 
 class Live:

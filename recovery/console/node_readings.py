@@ -58,16 +58,16 @@ class _Series:
         self.samples = samples
 
     def value(self, metric: str, **labels: str) -> float | None:
-        for one in self.samples:
-            if one.metric == f"rankmend_{metric}" and labels.items() <= one.labels.items():
-                return one.value
+        for sample in self.samples:
+            if sample.metric == f"rankmend_{metric}" and labels.items() <= sample.labels.items():
+                return sample.value
         return None
 
     def by(self, metric: str, label: str, **labels: str) -> dict[str, float]:
         return {
-            one.labels.get(label, ""): one.value
-            for one in self.samples
-            if one.metric == f"rankmend_{metric}" and labels.items() <= one.labels.items()
+            sample.labels.get(label, ""): sample.value
+            for sample in self.samples
+            if sample.metric == f"rankmend_{metric}" and labels.items() <= sample.labels.items()
         }
 
 
@@ -79,11 +79,14 @@ def view_readings(
     readings: Sequence[NodeReading], accused: Sequence[tuple[str, str]]
 ) -> tuple[NodeTables, ...]:
     """Return the tables of each node that was read; ``accused``: nodes and their devices that alerts name."""
-    nodes = dict.fromkeys(one.node for one in readings)
+    nodes = dict.fromkeys(reading.node for reading in readings)
     return tuple(
         _view_node(
             node,
-            sorted((one for one in readings if one.node == node), key=lambda one: one.unix_s),
+            sorted(
+                (reading for reading in readings if reading.node == node),
+                key=lambda reading: reading.unix_s,
+            ),
             {device for named, device in accused if named == node and device},
         )
         for node in nodes
@@ -91,7 +94,7 @@ def view_readings(
 
 
 def _view_node(node: str, readings: Sequence[NodeReading], blamed: set[str]) -> NodeTables:
-    columns = tuple(Column(_WHEN[one.at], one.unix_s, one.problem) for one in readings)
+    columns = tuple(Column(_WHEN[item.at], item.unix_s, item.problem) for item in readings)
     aliases = _aliases(readings)
     by_device: dict[str, list[_Series]] = {"": []}
     for place, reading in enumerate(readings):
@@ -99,9 +102,9 @@ def _view_node(node: str, readings: Sequence[NodeReading], blamed: set[str]) -> 
         for sample in reading.samples:
             found.setdefault(_device_of(sample, aliases), []).append(sample)
         for device, samples in found.items():
-            kept = by_device.setdefault(device, [])
-            kept += [_Series() for _missing in range(place - len(kept))]
-            kept.append(_Series(samples))
+            retained = by_device.setdefault(device, [])
+            retained += [_Series() for _missing in range(place - len(retained))]
+            retained.append(_Series(samples))
     tables = []
     for device, series in by_device.items():
         series += [_Series() for _missing in range(len(readings) - len(series))]
@@ -109,9 +112,9 @@ def _view_node(node: str, readings: Sequence[NodeReading], blamed: set[str]) -> 
         if rows:
             names = {device, *(name for name, meant in aliases.items() if meant == device)}
             tables.append(DeviceTable(title, not blamed.isdisjoint(names), rows))
-    tables.sort(key=lambda one: (not one.is_blamed, one.title != _NODE, one.title))
+    tables.sort(key=lambda table: (not table.is_blamed, table.title != _NODE, table.title))
     return NodeTables(
-        node, columns, tuple(tables[:_DEVICES_MAX]), any(one.is_cut for one in readings)
+        node, columns, tuple(tables[:_DEVICES_MAX]), any(item.is_cut for item in readings)
     )
 
 
@@ -135,7 +138,7 @@ def _device_of(sample: Sample, aliases: Mapping[str, str]) -> str:
 def _table_of(device: str, series: Sequence[_Series]) -> tuple[str, tuple[Row, ...]]:
     if not device:
         return _NODE, _rows(_NODE_ROWS, _NODE_COUNTS, series)
-    metrics = {sample.metric for one in series for sample in one.samples}
+    metrics = {sample.metric for item in series for sample in item.samples}
     if any(metric.startswith("rankmend_gpu_") for metric in metrics):
         return _gpu_title(device, series), _rows(_GPU_ROWS, _GPU_COUNTS, series)
     rows = _rows(_NIC_ROWS, _NIC_COUNTS, series)
@@ -146,8 +149,8 @@ def _table_of(device: str, series: Sequence[_Series]) -> tuple[str, tuple[Row, .
 
 def _gpu_title(device: str, series: Sequence[_Series]) -> str:
     labels: dict[str, str] = {}
-    for one in series:
-        for sample in one.samples:
+    for item in series:
+        for sample in item.samples:
             labels.update(sample.labels)
     named = [labels.get("model", ""), device, labels.get("pci_bus_id", "")]
     about = ", ".join(name for name in dict.fromkeys(named) if name)
@@ -157,7 +160,7 @@ def _gpu_title(device: str, series: Sequence[_Series]) -> str:
 def _rows(
     words: Mapping[str, _Words], counts: Mapping[str, _Counted], series: Sequence[_Series]
 ) -> tuple[Row, ...]:
-    rows = [Row(name, tuple(say(one) for one in series)) for name, say in words.items()]
+    rows = [Row(name, tuple(say(item) for item in series)) for name, say in words.items()]
     rows += [Row(name, _count_cells(read, series)) for name, read in counts.items()]
     return tuple(row for row in rows if any(cell != "-" for cell in row.cells))
 
@@ -165,8 +168,8 @@ def _rows(
 def _count_cells(read: _Counted, series: Sequence[_Series]) -> tuple[str, ...]:
     """Return counts in words, each with what it has grown by since the reading before."""
     cells, before = [], None
-    for one in series:
-        now = read(one) if one.samples else None
+    for item in series:
+        now = read(item) if item.samples else None
         cells.append("-" if now is None else _count_words(now, before))
         before = now if now is not None else before
     return tuple(cells)
@@ -185,26 +188,29 @@ def _count_words(now: Counts, before: Counts | None) -> str:
     return ", ".join(parts[:12]) or "none"
 
 
-def _answers(one: _Series) -> str:
-    success, is_lost = one.value("gpu_success"), one.value("gpu_lost")
+def _answers(series: _Series) -> str:
+    success, is_lost = series.value("gpu_success"), series.value("gpu_lost")
     if is_lost:
         return "no: the driver says that it is lost"
     if success is None:
         return "-"
     if not success:
         return "no"
-    return "yes, and asks for a reset" if one.value("gpu_reset_required") else "yes"
+    return "yes, and asks for a reset" if series.value("gpu_reset_required") else "yes"
 
 
-def _temperature(one: _Series) -> str:
-    core, memory = one.value("gpu_temperature_celsius"), one.value("gpu_memory_temperature_celsius")
+def _temperature(series: _Series) -> str:
+    core, memory = (
+        series.value("gpu_temperature_celsius"),
+        series.value("gpu_memory_temperature_celsius"),
+    )
     if core is None:
         return "-"
     return f"{core:.0f} °C" + ("" if memory is None else f", memory {memory:.0f} °C")
 
 
-def _clock(one: _Series) -> str:
-    now, most = (one.value(f"gpu_clock{what}_hertz", clock="sm") for what in ("", "_max"))
+def _clock(series: _Series) -> str:
+    now, most = (series.value(f"gpu_clock{what}_hertz", clock="sm") for what in ("", "_max"))
     return _of(now, most, 1e6, "MHz")
 
 
@@ -219,36 +225,36 @@ def _share(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.0f} %"
 
 
-def _held_back(one: _Series) -> Counts | None:
+def _held_back(series: _Series) -> Counts | None:
     """Return the seconds for which each reason has held the clocks; by the driver's own counters where it has any."""
-    found = one.by("gpu_clocks_event_seconds_total", "reason")
-    found |= one.by("gpu_clocks_limited_seconds_total", "reason")
-    if not found and one.value("gpu_clock_hertz") is None:
+    found = series.by("gpu_clocks_event_seconds_total", "reason")
+    found |= series.by("gpu_clocks_limited_seconds_total", "reason")
+    if not found and series.value("gpu_clock_hertz") is None:
         return None
     return {f"{name}{_TIME}": value for name, value in found.items() if name not in _CALM_REASONS}
 
 
-def _ecc(one: _Series) -> Counts | None:
-    found = one.by("gpu_ecc_errors_total", "kind", counter="volatile")
+def _ecc(series: _Series) -> Counts | None:
+    found = series.by("gpu_ecc_errors_total", "kind", counter="volatile")
     found |= {
         f"{kind}, ever": count
-        for kind, count in one.by("gpu_ecc_errors_total", "kind", counter="aggregate").items()
+        for kind, count in series.by("gpu_ecc_errors_total", "kind", counter="aggregate").items()
     }
-    return found if found or one.value("gpu_success") else None
+    return found if found or series.value("gpu_success") else None
 
 
-def _xids(one: _Series) -> Counts | None:
+def _xids(series: _Series) -> Counts | None:
     """Return how often each XID came: by the kernel's log since boot, else by the driver."""
-    found = one.by("gpu_xid_total", "xid") or one.by("gpu_xid_events_total", "xid")
-    if not found and one.value("gpu_success") is None:
+    found = series.by("gpu_xid_total", "xid") or series.by("gpu_xid_events_total", "xid")
+    if not found and series.value("gpu_success") is None:
         return None
     return {f"XID {xid}": count for xid, count in found.items()}
 
 
-def _remapping(one: _Series) -> str:
+def _remapping(series: _Series) -> str:
     pending, failed = (
-        one.value("gpu_remapped_rows_pending"),
-        one.value("gpu_remapped_rows_failed"),
+        series.value("gpu_remapped_rows_pending"),
+        series.value("gpu_remapped_rows_failed"),
     )
     if pending is None and failed is None:
         return "-"
@@ -257,24 +263,24 @@ def _remapping(one: _Series) -> str:
     return "waits for a reset" if pending else "nothing waits"
 
 
-def _port_state(one: _Series) -> str:
-    state, carrier = one.value("nic_port_state_id"), one.value("ethernet_carrier")
+def _port_state(series: _Series) -> str:
+    state, carrier = series.value("nic_port_state_id"), series.value("ethernet_carrier")
     if state is not None:
         return _PORT_STATES.get(int(state), f"{state:g}")
     return "-" if carrier is None else "up" if carrier else "down"
 
 
-def _rate(one: _Series) -> str:
-    now = one.value("nic_rate_bytes_per_second")
+def _rate(series: _Series) -> str:
+    now = series.value("nic_rate_bytes_per_second")
     if now is None:
-        now = one.value("ethernet_speed_bytes_per_second")
-    return _of(now, one.value("nic_rate_max_bytes_per_second"), 1e9 / 8, "Gbit/s")
+        now = series.value("ethernet_speed_bytes_per_second")
+    return _of(now, series.value("nic_rate_max_bytes_per_second"), 1e9 / 8, "Gbit/s")
 
 
-def _nic_errors(one: _Series) -> Counts | None:
+def _nic_errors(series: _Series) -> Counts | None:
     found: dict[str, float] = {}
     is_told = False
-    for sample in one.samples:
+    for sample in series.samples:
         name = sample.metric.removeprefix("rankmend_").removesuffix("_total")
         kind = name.removeprefix("nic_").removeprefix("network_")
         if name.startswith("ethernet_"):
@@ -285,21 +291,23 @@ def _nic_errors(one: _Series) -> Counts | None:
     return found if is_told else None
 
 
-def _load(one: _Series) -> str:
-    load, cpus = one.value("host_load_processes", window="1m"), one.value("host_cpus")
+def _load(series: _Series) -> str:
+    load, cpus = series.value("host_load_processes", window="1m"), series.value("host_cpus")
     if load is None:
         return "-"
     return f"{load:.1f}" + ("" if cpus is None else f" on {cpus:.0f} CPUs")
 
 
-def _memory(one: _Series) -> str:
-    available, size = (one.value(f"host_memory_{what}_bytes") for what in ("available", "size"))
+def _memory(series: _Series) -> str:
+    available, size = (series.value(f"host_memory_{what}_bytes") for what in ("available", "size"))
     return _of(available, size, _GIB, "GiB available", 1)
 
 
-def _hottest(one: _Series) -> str:
+def _hottest(series: _Series) -> str:
     sensors = [
-        sample for sample in one.samples if sample.metric == "rankmend_thermal_temperature_celsius"
+        sample
+        for sample in series.samples
+        if sample.metric == "rankmend_thermal_temperature_celsius"
     ]
     if not sensors:
         return "-"
@@ -307,17 +315,17 @@ def _hottest(one: _Series) -> str:
     return f"{top.value:.0f} °C ({top.device} {top.labels.get('sensor', '')})".replace(" )", ")")
 
 
-def _uptime(one: _Series) -> str:
-    return in_words(one.value("host_uptime_seconds"))
+def _uptime(series: _Series) -> str:
+    return in_words(series.value("host_uptime_seconds"))
 
 
-def _host_counts(one: _Series) -> Counts | None:
-    kills = one.value("host_oom_kills_total")
+def _host_counts(series: _Series) -> Counts | None:
+    kills = series.value("host_oom_kills_total")
     return None if kills is None else {"killed for want of memory": kills}
 
 
-def _blocked(one: _Series) -> str:
-    blocked = one.value("host_tasks_blocked")
+def _blocked(series: _Series) -> str:
+    blocked = series.value("host_tasks_blocked")
     return "-" if blocked is None else f"{blocked:.0f}"
 
 
@@ -325,16 +333,16 @@ _GPU_ROWS: Final[Mapping[str, _Words]] = {
     "Answers": _answers,
     "Temperature": _temperature,
     "SM clock": _clock,
-    "Power": lambda one: _of(
-        one.value("gpu_power_watts"), one.value("gpu_power_limit_watts"), 1.0, "W"
+    "Power": lambda item: _of(
+        item.value("gpu_power_watts"), item.value("gpu_power_limit_watts"), 1.0, "W"
     ),
-    "Busy": lambda one: _share(one.value("gpu_utilization_ratio")),
-    "Memory in use": lambda one: _of(
-        one.value("gpu_memory_used_bytes"), one.value("gpu_memory_size_bytes"), _GIB, "GiB", 1
+    "Busy": lambda item: _share(item.value("gpu_utilization_ratio")),
+    "Memory in use": lambda item: _of(
+        item.value("gpu_memory_used_bytes"), item.value("gpu_memory_size_bytes"), _GIB, "GiB", 1
     ),
     "Row remapping": _remapping,
-    "PCIe lanes": lambda one: _of(
-        one.value("gpu_pcie_width_lanes"), one.value("gpu_pcie_width_max_lanes"), 1.0, ""
+    "PCIe lanes": lambda item: _of(
+        item.value("gpu_pcie_width_lanes"), item.value("gpu_pcie_width_max_lanes"), 1.0, ""
     ).rstrip(),
 }
 _GPU_COUNTS: Final[Mapping[str, _Counted]] = {

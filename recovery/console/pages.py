@@ -93,7 +93,7 @@ class Pages:
             ]
             cluster = await self._get(viewer, source.cluster)
             jobs = await self._get(viewer, source.jobs)
-            named = {one.job_id: one for one in jobs}
+            named = {job.job_id: job for job in jobs}
             now_unix_s = self._clock.unix_s()
             rack_of = self._racks()
             return await asyncio.get_running_loop().run_in_executor(
@@ -130,7 +130,7 @@ class Pages:
         slurm = await self._get(viewer, source.slurm)
         kubernetes = await self._get(viewer, source.kubernetes)
         ended = await self._get(viewer, source.ended)
-        opened = [one for one in incidents if is_open_word(standing_word(one))]
+        opened = [incident for incident in incidents if is_open_word(standing_word(incident))]
         older = _older_open(incidents, jobs)
         wanted, state = query.get("q", "")[:100], query.get("state", "")
         is_filtered = bool(wanted or state)
@@ -151,9 +151,9 @@ class Pages:
                 "jobs": _first_in_need(jobs, plans)[:JOBS_SHOWN],
                 "jobs_all": len(jobs),
                 "job_states": _states_in_need(jobs),
-                "names": {f"job:{one.job_id}": one.name for one in jobs},
+                "names": {f"job:{job.job_id}": job.name for job in jobs},
                 "ended": len(ended),
-                "plans": [await self._waiting(viewer, one) for one in plans[:PLANS_SHOWN]],
+                "plans": [await self._waiting(viewer, plan) for plan in plans[:PLANS_SHOWN]],
                 "plans_left": max(0, len(plans) - PLANS_SHOWN),
                 "open_incidents": opened[:OPEN_SHOWN],
                 "opened": len(opened) + len(older),
@@ -161,11 +161,13 @@ class Pages:
                 "watched": watched,
                 "cluster": cluster,
                 "slurm": slurm,
-                "slurm_out": [] if slurm is None else [one for one in slurm.nodes if one.is_ours],
+                "slurm_out": []
+                if slurm is None
+                else [node for node in slurm.nodes if node.is_ours],
                 "kubernetes": kubernetes,
                 "kubernetes_noted": []
                 if kubernetes is None
-                else [one for one in kubernetes.states if is_noted(one)],
+                else [item for item in kubernetes.states if is_noted(item)],
             },
         )
 
@@ -175,14 +177,14 @@ class Pages:
         plans = await self._get(viewer, self.source.plans)
         wanted, state = query.get("q", "")[:100], query.get("state", "")
         running = [
-            one
-            for one in _first_in_need(jobs, plans)
-            if wanted.lower() in one.name.lower() and state in ("", one.state)
+            view
+            for view in _first_in_need(jobs, plans)
+            if wanted.lower() in view.name.lower() and state in ("", view.state)
         ]
         ended = [
-            one
-            for one in await self._get(viewer, self.source.ended)
-            if wanted.lower() in one.name.lower()
+            item
+            for item in await self._get(viewer, self.source.ended)
+            if wanted.lower() in item.name.lower()
         ]
         return Page(
             "jobs.html.j2",
@@ -190,12 +192,12 @@ class Pages:
             {
                 "running": running[:ROWS],
                 "state": state,
-                "states": sorted({one.state for one in jobs} | ({state} if state else set())),
+                "states": sorted({job.state for job in jobs} | ({state} if state else set())),
                 "running_left": max(0, len(running) - ROWS),
                 "ended": ended[:ROWS],
                 "ended_left": max(0, len(ended) - ROWS),
                 "watched": watched[:ROWS],
-                "waits": {one.job_id for one in plans},
+                "waits": {plan.job_id for plan in plans},
                 "q": wanted,
             },
         )
@@ -203,11 +205,11 @@ class Pages:
     async def _job_of(self, viewer: Viewer, job_id: str) -> wire.JobDetail:
         """Return a job with its nodes. Of a controller it is made from what other pages read, too."""
         jobs = await self._get(viewer, self.source.jobs) if self.source.is_controller else ()
-        job = next((one for one in jobs if one.job_id == job_id), None)
+        job = next((item for item in jobs if item.job_id == job_id), None)
         if job is None:
             return await self._get(viewer, self.source.job, job_id)
         nodes = await self._get(viewer, self.source.nodes)
-        return wire.JobDetail(job, [one for one in nodes if one.job_id == job_id])
+        return wire.JobDetail(job, [node for node in nodes if node.job_id == job_id])
 
     async def job(self, viewer: Viewer, job_id: str) -> Page:
         _check_uuid(job_id)
@@ -219,7 +221,7 @@ class Pages:
         cluster = await self._get(viewer, self.source.cluster)
         incidents = view_incidents(records.entries, records.name)
         scope = f"job:{job_id}"
-        plan = next((one for one in plans if one.job_id == job_id), None)
+        plan = next((item for item in plans if item.job_id == job_id), None)
         return Page(
             "job.html.j2",
             detail.job.name,
@@ -237,7 +239,7 @@ class Pages:
                 "slowest": slowest(ranks, trains=detail.job.state == TRAINS),
                 "counts": view_counts(ranks),
                 "highest": max((step for step in ranks.steps if step is not None), default=None),
-                "pause": next((one for one in cluster.paused if one.scope == scope), None),
+                "pause": next((item for item in cluster.paused if item.scope == scope), None),
                 "scope": scope,
                 "newest": newest_plain(records.entries, 8),
             },
@@ -249,20 +251,22 @@ class Pages:
 
     async def watched(self, viewer: Viewer, job_id: str) -> Page:
         found = await self._get(viewer, self.source.watched)
-        job = next((one for one in found if one.job_id == job_id), None)
+        job = next((item for item in found if item.job_id == job_id), None)
         if job is not None:
             return Page("watched.html.j2", job.name or job.job_id, {"job": job})
         # The link in a message holds for as long as the cluster's journal tells of its cause.
         about = await self._cluster_entries(viewer, lambda record: _names_job(record, job_id))
         if not about:
             raise PageError(f"no watched job {job_id[:80]}", 404)
-        told = [one.record for one in about if isinstance(one.record, CauseTold | WatchedAsked)]
-        name = next((one.job for one in told if one.job_id == job_id), "")
+        reported = [
+            entry.record for entry in about if isinstance(entry.record, CauseTold | WatchedAsked)
+        ]
+        name = next((item.job for item in reported if item.job_id == job_id), "")
         values = {
             "job_id": job_id,
             "name": name,
             "rows": [row_of(entry) for entry in reversed(about)],
-            "nodes": sorted({node for one in told for node in one.nodes}, key=natural),
+            "nodes": sorted({node for item in reported for node in item.nodes}, key=natural),
         }
         return Page("watched_before.html.j2", name or job_id, values)
 
@@ -270,12 +274,12 @@ class Pages:
         found = await self._get(viewer, self.source.incidents)
         plans = await self._get(viewer, self.source.plans)
         jobs = await self._get(viewer, self.source.jobs)
-        ended = [one for one in found if not is_open_word(standing_word(one))]
+        ended = [item for item in found if not is_open_word(standing_word(item))]
         return Page(
             "incidents.html.j2",
             "Incidents",
             {
-                "opened": [one for one in found if is_open_word(standing_word(one))],
+                "opened": [item for item in found if is_open_word(standing_word(item))],
                 "older": _older_open(found, jobs)[:ROWS],
                 "ended": ended[:ROWS],
                 "left": max(0, len(ended) - ROWS),
@@ -288,20 +292,20 @@ class Pages:
         records = await self._get(viewer, self.source.records, incident)
         own = entries_of_incident(records.entries, incident)
         views = view_incidents(records.entries, records.name)
-        view = next((one for one in views if one.incident_id == incident), None)
+        view = next((item for item in views if item.incident_id == incident), None)
         if view is None or not own:
             raise PageError(f"no incident {incident[:80]}", 404)
         plans = await self._get(viewer, self.source.plans)
         fleet = await self._fleet_of(viewer)
-        found = next((one for one in plans if one.incident_id == incident), None)
+        found = next((item for item in plans if item.incident_id == incident), None)
         plan = None if found is None else await self._waiting(viewer, found)
         jobs = await self._get(viewer, self.source.jobs)
-        job = next((one for one in jobs if one.job_id == records.job_id), None)
+        job = next((item for item in jobs if item.job_id == records.job_id), None)
         node = next((row for row in fleet.nodes if row.name == view.node), None)
         rows = [row for row in (row_of(entry) for entry in own) if row.is_plain]
         page = view_page(view, own, records.entries, plan, self.source.own_node, job)
         readings = await self._get(viewer, self.source.readings, incident)
-        accused = [(one.node, one.device) for one in page.accused]
+        accused = [(item.node, item.device) for item in page.accused]
         tails: Sequence[RankTail] = ()
         if view.ranks:
             tails = await self._get(viewer, self.source.tails, incident)
@@ -328,7 +332,7 @@ class Pages:
         incidents = await self._get(viewer, self.source.incidents)
         cluster = await self._get(viewer, self.source.cluster)
         job_alerts = await self._cluster_rows(viewer, name)
-        row = next((one for one in fleet.nodes if one.name == name), None)
+        row = next((node for node in fleet.nodes if node.name == name), None)
         if row is None and job_alerts:  # a message of an agent's finding leads here
             row = NodeRow(name, NodeUse.IDLE, "-", "", 0, (), None)
         if row is None:
@@ -340,19 +344,23 @@ class Pages:
             f"Node {name}",
             {
                 "node": row,
-                "views": [one for one in nodes if one.node == name],
-                "states": {one.job_id: one.state for one in jobs},
+                "views": [node for node in nodes if node.node == name],
+                "states": {job.job_id: job.state for job in jobs},
                 "watched": [
-                    one for one in await self._get(viewer, self.source.watched) if name in one.nodes
+                    item
+                    for item in await self._get(viewer, self.source.watched)
+                    if name in item.nodes
                 ][:ROWS],
-                "findings": [one for one in cluster.findings if one.node == name][:ROWS],
+                "findings": [finding for finding in cluster.findings if finding.node == name][
+                    :ROWS
+                ],
                 "slurm": None
                 if slurm is None
-                else next((one for one in slurm.nodes if one.node == name), None),
+                else next((node for node in slurm.nodes if node.node == name), None),
                 "kubernetes": None if kubernetes is None else NodeInKubernetes.of(kubernetes, name),
-                "incidents": [one for one in incidents if one.node == name][:ROWS],
-                "hold": next((one for one in cluster.held if one.node == name), None),
-                "pause": next((one for one in cluster.paused if one.scope == scope), None),
+                "incidents": [incident for incident in incidents if incident.node == name][:ROWS],
+                "hold": next((item for item in cluster.held if item.node == name), None),
+                "pause": next((item for item in cluster.paused if item.scope == scope), None),
                 "scope": scope,
                 "history": job_alerts,
             },
@@ -423,9 +431,9 @@ class Pages:
             )  # never a shared answer: people decide on this one
             plan = next(
                 (
-                    one
-                    for one in plans
-                    if one.job_id == about["job"] and one.incident_id == about["incident"]
+                    item
+                    for item in plans
+                    if item.job_id == about["job"] and item.incident_id == about["incident"]
                 ),
                 None,
             )
@@ -455,12 +463,12 @@ class Pages:
 
 def _lost_by(incidents: Sequence[wire.IncidentView], now_unix_s: float) -> float:
     """Return the seconds that a job's incidents have cost so far."""
-    losses = [loss_of(one) for one in incidents]
+    losses = [loss_of(incident) for incident in incidents]
     return sum(
-        (one.seconds or 0.0)
-        if one.since_unix_s is None
-        else max(0.0, now_unix_s - one.since_unix_s)
-        for one in losses
+        (loss.seconds or 0.0)
+        if loss.since_unix_s is None
+        else max(0.0, now_unix_s - loss.since_unix_s)
+        for loss in losses
     )
 
 
@@ -468,7 +476,7 @@ def _first_in_need(
     jobs: Sequence[wire.JobView], plans: Sequence[wire.PlanView]
 ) -> list[wire.JobView]:
     """Return the jobs that wait for a person first, then all others that don't train."""
-    waits = {one.job_id for one in plans}
+    waits = {plan.job_id for plan in plans}
 
     def place(job: wire.JobView) -> int:
         if job.job_id in waits or job.state == "waiting":
@@ -480,7 +488,7 @@ def _first_in_need(
 
 def _states_in_need(jobs: Sequence[wire.JobView]) -> list[tuple[str, int]]:
     """Return how many jobs are in each state but `running`."""
-    counts = Counter(one.state for one in jobs if one.state != "running")
+    counts = Counter(job.state for job in jobs if job.state != "running")
     return sorted(counts.items())
 
 
@@ -488,11 +496,11 @@ def _older_open(
     incidents: Sequence[wire.IncidentView], jobs: Sequence[wire.JobView]
 ) -> list[wire.JobView]:
     """Return the jobs with an open incident that is older than the newest ones, which alone are read."""
-    known = {one.incident_id for one in incidents}
+    known = {incident.incident_id for incident in incidents}
     return [
-        one
-        for one in jobs
-        if one.incident_id and one.incident_id not in known and one.state in _HAS_OPEN
+        job
+        for job in jobs
+        if job.incident_id and job.incident_id not in known and job.state in _HAS_OPEN
     ]
 
 

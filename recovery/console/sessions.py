@@ -46,7 +46,7 @@ class SessionBook:
     def keep(self, text: str, session: SignedIn) -> None:
         """Keep the session of a cookie; the oldest ones make room."""
         self._sessions.pop(name_of(text), None)
-        own = [name for name, kept in self._sessions.items() if kept.key == session.key]
+        own = [name for name, retained in self._sessions.items() if retained.key == session.key]
         for name in own[: max(0, len(own) - SESSIONS_OF_KEY_MAX + 1)]:
             del self._sessions[name]
         while len(self._sessions) >= SESSIONS_MAX:

@@ -48,26 +48,26 @@ class SharedReads:
         An answer is kept for ``kept_s``, and for ``changed_s`` once something was journaled; longer if it took long.
         """
         now_s, revision = self._now_s(), self._revision()
-        kept = self._kept.get(key)
-        if kept is not None and kept.answer.done():
-            limit_s = kept_s if kept.revision == revision else changed_s
-            pace_s = min(_PACE_S_MAX, _PAUSES * kept.took_s)
-            if now_s - kept.asked_at_s >= max(limit_s, pace_s):
-                kept = None
-        if kept is None:
+        retained = self._kept.get(key)
+        if retained is not None and retained.answer.done():
+            limit_s = kept_s if retained.revision == revision else changed_s
+            pace_s = min(_PACE_S_MAX, _PAUSES * retained.took_s)
+            if now_s - retained.asked_at_s >= max(limit_s, pace_s):
+                retained = None
+        if retained is None:
             task = asyncio.ensure_future(read())
-            kept = self._kept[key] = _Kept(task, now_s, revision)
+            retained = self._kept[key] = _Kept(task, now_s, revision)
             self._kept.move_to_end(key)
             task.add_done_callback(lambda done: self._note_done(key, done))
             while len(self._kept) > KEPT_MAX:
                 self._kept.popitem(last=False)
         # shielded: one viewer who leaves must not take the answer from the others
-        return cast(_T, await asyncio.shield(kept.answer))
+        return cast(_T, await asyncio.shield(retained.answer))
 
     def pace_s(self) -> float:
         """Return for how long the answer that took longest is kept for that reason."""
         return min(
-            _PACE_S_MAX, _PAUSES * max((one.took_s for one in self._kept.values()), default=0.0)
+            _PACE_S_MAX, _PAUSES * max((item.took_s for item in self._kept.values()), default=0.0)
         )
 
     def forget(self) -> None:
@@ -75,10 +75,10 @@ class SharedReads:
         self._kept.clear()
 
     def _note_done(self, key: Hashable, done: "asyncio.Future[Any]") -> None:
-        kept = self._kept.get(key)
-        if kept is None or kept.answer is not done:
+        retained = self._kept.get(key)
+        if retained is None or retained.answer is not done:
             return
         if done.cancelled() or done.exception() is not None:
             del self._kept[key]
         else:
-            kept.took_s = self._now_s() - kept.asked_at_s
+            retained.took_s = self._now_s() - retained.asked_at_s

@@ -142,6 +142,6 @@ class Source(Protocol):
         """Return a text that changes when anything is journaled. Costs next to nothing."""
         ...
 
-    async def act(self, viewer: Viewer, asked: AskedAct) -> str:
+    async def act(self, viewer: Viewer, requested: AskedAct) -> str:
         """Have it done, and return what was done in a sentence."""
         ...

@@ -215,8 +215,8 @@ def _corrected(account: Account, record: BlameCorrected) -> Account:
     """Return the account of an incident for which the program is to blame: it counts against no node any more."""
     reason = f"taken back: {record.reason}"
     charges = tuple(
-        ChargedNode(one.node, ChargeKind.PROGRAM, counts=False, reason=reason)
-        for one in account.charges
+        ChargedNode(charge.node, ChargeKind.PROGRAM, counts=False, reason=reason)
+        for charge in account.charges
     )
     return replace(account, charges=charges, corrected=record.blame)
 
@@ -312,10 +312,10 @@ def divide_start(
     def since_fence(age_s: float | None) -> float | None:
         return None if age_s is None else min(max(0.0, length_s - age_s), length_s)
 
-    asked = since_fence(verified.resumed_age_s)
+    requested = since_fence(verified.resumed_age_s)
     met_from, met = verified.rendezvous_began_age_s, verified.rendezvous_ended_age_s
     has_met = met_from is not None and met is not None
-    started = asked if asked is not None else since_fence(verified.attached_age_s)
+    started = requested if requested is not None else since_fence(verified.attached_age_s)
     if has_met:
         started = since_fence(met_from)
     stepped = since_fence(verified.first_step_age_s)

@@ -77,19 +77,19 @@ def hidden_io(before: ToldHidden, now: ToldHidden, steps: int) -> HiddenSeen | N
     return _seen(steps, 0.0, 0.0, [HiddenSource.LOADER], ()) if now.loads_itself else None
 
 
-def add_hidden(told: Iterable[HiddenSeen | None]) -> HiddenSeen | None:
+def add_hidden(reported: Iterable[HiddenSeen | None]) -> HiddenSeen | None:
     """Return the sum over ranks, or records."""
-    known = [one for one in told if one is not None]
+    known = [item for item in reported if item is not None]
     if not known:
         return None
-    telling = [one for one in known if one.steps]
-    most = [one.most_s for one in telling if one.most_s is not None]
+    telling = [item for item in known if item.steps]
+    most = [item.most_s for item in telling if item.most_s is not None]
     return HiddenSeen(
-        steps=sum(one.steps for one in telling),
-        least_s=sum(one.least_s for one in telling),
+        steps=sum(item.steps for item in telling),
+        least_s=sum(item.least_s for item in telling),
         most_s=sum(most) if telling and len(most) == len(telling) else None,
-        sources=_all(one.sources for one in known),
-        gaps=_all(one.gaps for one in known),
+        sources=_all(item.sources for item in known),
+        gaps=_all(item.gaps for item in known),
     )
 
 
@@ -100,8 +100,8 @@ def _seen(
     sources: Iterable[HiddenSource],
     gaps: Iterable[HiddenGap],
 ) -> HiddenSeen:
-    names = tuple(one.value for one in sources)
-    return HiddenSeen(steps, least_s, most_s, names, tuple(one.value for one in gaps))
+    names = tuple(source.value for source in sources)
+    return HiddenSeen(steps, least_s, most_s, names, tuple(gap.value for gap in gaps))
 
 
 def _all(groups: Iterable[tuple[str, ...]]) -> tuple[str, ...]:

@@ -68,10 +68,10 @@ def cost_of(interval_s: float, costs: Costs) -> GoodputCost:
     durable = math.exp(-max(0.0, costs.save_s - stall_s) / mean_s)
     periods = interval_s / mean_s
     finished = periods / math.expm1(periods) if periods < _FAR else 0.0
-    kept = repaired * durable * finished
+    retained = repaired * durable * finished
     return GoodputCost(
-        stalls=kept * min(1.0, stall_s / interval_s),
-        recomputed=repaired - kept,
+        stalls=retained * min(1.0, stall_s / interval_s),
+        recomputed=repaired - retained,
         restarts=1.0 - repaired,
     )
 

@@ -84,7 +84,7 @@ class CommitThreads:
 
     def _next(self) -> tuple[AheadPen, bool] | None:
         now_s = self._clock.now_s()
-        for pen in [one for one, (at_s, _count) in self._failed.items() if at_s <= now_s]:
+        for pen in [item for item, (at_s, _count) in self._failed.items() if at_s <= now_s]:
             if pen not in self._under_way and pen not in self._urgent:
                 self._failed[pen] = now_s + RETRY.cap_s, self._failed[pen][1]
                 self._urgent.append(pen)

@@ -70,34 +70,36 @@ def fault_of(failure: Failure, *, has_nodes: bool) -> Fault | None:
     )
 
 
-def have_one_cause(one: Fault, other: Fault) -> bool:
+def have_one_cause(fault: Fault, other: Fault) -> bool:
     """Return whether two faults are the same failure again."""
-    if one.kind is None or other.kind is None or {one.symptom, other.symptom} & _OUTSIDE:
+    if fault.kind is None or other.kind is None or {fault.symptom, other.symptom} & _OUTSIDE:
         return False
-    if one.node and one.node == other.node:
+    if fault.node and fault.node == other.node:
         return True
-    symptoms = (one.kind, one.symptom, one.exit_code, one.error_type)
+    symptoms = (fault.kind, fault.symptom, fault.exit_code, fault.error_type)
     if symptoms != (other.kind, other.symptom, other.exit_code, other.error_type):
         return False
-    if one.symptom in OWN_ENDS:
+    if fault.symptom in OWN_ENDS:
         return True
-    if one.ranks or other.ranks:
-        return not set(one.ranks).isdisjoint(other.ranks)
-    return one.node == other.node
+    if fault.ranks or other.ranks:
+        return not set(fault.ranks).isdisjoint(other.ranks)
+    return fault.node == other.node
 
 
 def count_in_a_row(faults: Sequence[Fault], fault: Fault) -> int:
     """Return how many of ``faults`` in a row, the last ones, have one cause with ``fault``."""
-    return sum(1 for _one in takewhile(lambda one: have_one_cause(one, fault), reversed(faults)))
+    return sum(1 for _one in takewhile(lambda item: have_one_cause(item, fault), reversed(faults)))
 
 
 def outages_in_a_row(faults: Sequence[Fault]) -> int:
     """Return how many of ``faults``, the last ones, were outages of something outside the job."""
     return sum(
-        1 for _one in takewhile(lambda one: one.symptom is SymptomKind.SERVICE, reversed(faults))
+        1 for _one in takewhile(lambda item: item.symptom is SymptomKind.SERVICE, reversed(faults))
     )
 
 
 def count_most_alike(faults: Sequence[Fault]) -> int:
     """Return the size of the largest group of one cause."""
-    return max((sum(have_one_cause(one, other) for other in faults) for one in faults), default=0)
+    return max(
+        (sum(have_one_cause(fault, other) for other in faults) for fault in faults), default=0
+    )

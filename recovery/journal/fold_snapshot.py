@@ -61,10 +61,12 @@ def maker() -> str:
     return f"{RANKMEND_VERSION} {MAJOR}.{MINOR} {code.hexdigest()[:16]}"
 
 
-def encode(kept: Foundation) -> bytes:
-    ledger = msgspec.msgpack.encode(kept.ledger)
-    digest = _digest(kept.number, kept.checksum, kept.began_unix_s, ledger)
-    stored = _Stored(maker(), digest, kept.number, kept.checksum, kept.began_unix_s, ledger)
+def encode(retained: Foundation) -> bytes:
+    ledger = msgspec.msgpack.encode(retained.ledger)
+    digest = _digest(retained.number, retained.checksum, retained.began_unix_s, ledger)
+    stored = _Stored(
+        maker(), digest, retained.number, retained.checksum, retained.began_unix_s, ledger
+    )
     return msgspec.msgpack.encode(stored)
 
 
@@ -86,8 +88,8 @@ def decode(body: bytes) -> Foundation:
 
 
 def _digest(number: int, checksum: bytes, began_unix_s: float, ledger: bytes) -> bytes:
-    told = msgspec.msgpack.encode((number, checksum, began_unix_s))
-    return hashlib.sha256(told + ledger).digest()
+    reported = msgspec.msgpack.encode((number, checksum, began_unix_s))
+    return hashlib.sha256(reported + ledger).digest()
 
 
 def find(folder: Path, checksum_of: Callable[[int], bytes | None]) -> Foundation | None:
@@ -97,20 +99,20 @@ def find(folder: Path, checksum_of: Callable[[int], bytes | None]) -> Foundation
         body = read_if_there(path, _BYTES_MAX, JournalError)
         if body is None:
             return None
-        kept = decode(body)
-        if checksum_of(kept.number) != kept.checksum:
-            raise JournalError(f"the journal has no such record {kept.number}")
+        retained = decode(body)
+        if checksum_of(retained.number) != retained.checksum:
+            raise JournalError(f"the journal has no such record {retained.number}")
     except (OSError, JournalError) as error:
         log.warning(
             "snapshot of the fold not used", extra={"path": str(path), "reason": str(error)}
         )
         return None
-    return kept
+    return retained
 
 
-def keep(folder: Path, kept: Foundation) -> None:
+def keep(folder: Path, retained: Foundation) -> None:
     """Write a snapshot in place of the one before; what keeps it from that is only logged."""
     try:
-        replace_file(folder / FILE, encode(kept), JournalError)
+        replace_file(folder / FILE, encode(retained), JournalError)
     except (OSError, JournalError) as error:
         log.warning("snapshot of the fold not written", extra={"error": str(error)})

@@ -197,19 +197,21 @@ class ProgressBetween:
     def first_beyond(self, step: int | None, relative_step: int | None) -> set[int]:
         """Return the first with a higher step than one of these; None: no such step is awaited."""
         limits = zip(PROGRESS, (step, relative_step), strict=True)
-        asked = [
+        requested = [
             self._query(
                 "min(number)", kind, f"{self._reader.whole_number(_FIELDS[kind][0])} > ?", limit
             )[0]
             for kind, limit in limits
             if limit is not None
         ]
-        found = [number for number in asked if number is not None]
+        found = [number for number in requested if number is not None]
         return {min(found)} if found else set()
 
     def _query(
         self, wanted: str, kind: str, condition: str = "", *values: object
     ) -> tuple[Any, ...]:
         more = f" AND {condition}" if condition else ""
-        asked = f"SELECT {wanted} FROM record WHERE number > ? AND number < ? AND kind = ?{more}"  # noqa: S608 - ours
-        return self._reader.ask_one(asked, (*self._bounds, kind, *values))
+        requested = (
+            f"SELECT {wanted} FROM record WHERE number > ? AND number < ? AND kind = ?{more}"  # noqa: S608 - ours
+        )
+        return self._reader.ask_one(requested, (*self._bounds, kind, *values))

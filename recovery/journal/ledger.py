@@ -80,10 +80,10 @@ def is_farther(known: Reach, reached: Reach) -> bool:
     return is_highest or (known.floor is not None and known.floor != reached.floor)
 
 
-def _greater(one: int | None, other: int | None) -> int | None:
-    if one is None:
+def _greater(number: int | None, other: int | None) -> int | None:
+    if number is None:
         return other
-    return one if other is None or one >= other else other
+    return number if other is None or number >= other else other
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,24 +114,24 @@ class SaveHistory:
     @property
     def interval_s(self) -> float | None:
         """Return the usual time from the begin of a save to the next; None before two saves."""
-        return _middle(one.interval_s for one in self.saves[-_INTERVALS:])
+        return _middle(save.interval_s for save in self.saves[-_INTERVALS:])
 
     @property
     def save_s(self) -> float | None:
-        return _middle(one.save_s for one in self.saves[-_INTERVALS:])
+        return _middle(save.save_s for save in self.saves[-_INTERVALS:])
 
     @property
     def stall_source(self) -> StallSource:
         """Return the best source that has measured a stall."""
-        sources = {one.stall_source for one in self.saves if one.stall_s is not None}
+        sources = {save.stall_source for save in self.saves if save.stall_s is not None}
         best = (StallSource.SECTION, StallSource.STEPS)
-        return next((one for one in best if one in sources), StallSource.UNKNOWN)
+        return next((item for item in best if item in sources), StallSource.UNKNOWN)
 
     @property
     def stall_s(self) -> float | None:
         """Return for how long a save stops training, by the best source; None: not known."""
         source = self.stall_source
-        stalls = [one.stall_s for one in self.saves if one.stall_source is source]
+        stalls = [save.stall_s for save in self.saves if save.stall_source is source]
         known = [stall_s for stall_s in stalls if stall_s is not None]
         if not known:
             return None
@@ -447,7 +447,9 @@ class Ledger:
     def has_lease(self) -> bool:
         """Whether the others can query every launcher of the newest attempt."""
         members = [self.members.get(place.node) for place in self.placement]
-        is_known = all(one is not None and one.peer_endpoint is not None for one in members)
+        is_known = all(
+            member is not None and member.peer_endpoint is not None for member in members
+        )
         return self.has_lost_lease or (bool(members) and is_known)
 
     @property

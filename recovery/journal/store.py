@@ -347,8 +347,8 @@ class Journal:
         with self._lock:
             is_newest, head = ledger.number == self._acknowledged, self._head
         if is_newest and self.began_unix_s is not None:
-            kept = Foundation(ledger, head, self.began_unix_s)
-            fold_snapshot.keep(self.path.parent, kept)
+            retained = Foundation(ledger, head, self.began_unix_s)
+            fold_snapshot.keep(self.path.parent, retained)
 
     def close(self) -> None:
         """Finish what is queued and close the file."""

@@ -88,7 +88,7 @@ def read_watched(folder: Path) -> Iterator[Entry]:
 
 def _numbers(folder: Path) -> list[int]:
     try:
-        names = [one.name for one in folder.iterdir()]
+        names = [path.name for path in folder.iterdir()]
     except OSError:
         return []
     return sorted(int(name) for name in names if name.isascii() and name.isdigit())

@@ -89,7 +89,8 @@ def allows(act: OutsideAct, witnesses: Collection[Witness]) -> bool:
 def strongest(act: OutsideAct, witnesses: Collection[Witness]) -> Witness:
     """Return the witness to keep on record; LAUNCHER where none is enough."""
     return next(
-        (one for one in Witness if one in witnesses and one in ENOUGH[act]), Witness.LAUNCHER
+        (witness for witness in Witness if witness in witnesses and witness in ENOUGH[act]),
+        Witness.LAUNCHER,
     )
 
 
@@ -112,5 +113,5 @@ def agreeing(owner: str, blames: Iterable[tuple[str, bool]]) -> bool:
 
 def refuse(act: OutsideAct, node: str, owner: str, manager: str = "") -> str:
     """Return for people why the act is not done. ``manager``: the manager that was queried about the owner; empty: none."""
-    asked = f", and {manager} has nothing of theirs on it" if manager else ""
-    return f"{node}: no {act.value.replace('_', ' ')} by the word of launchers of {owner} alone{asked} ([cluster] single_tenant)"
+    requested = f", and {manager} has nothing of theirs on it" if manager else ""
+    return f"{node}: no {act.value.replace('_', ' ')} by the word of launchers of {owner} alone{requested} ([cluster] single_tenant)"

@@ -85,12 +85,13 @@ class AgentLink:
 
     def tell(self, findings: Sequence[ShownFinding]) -> None:
         """Report these findings about the ranks to the agent; they replace earlier ones."""
-        told = tuple(
-            replace(one, ranks=one.ranks[:CULPRITS_MAX]) for one in findings[:FINDINGS_MAX]
+        reported = tuple(
+            replace(finding, ranks=finding.ranks[:CULPRITS_MAX])
+            for finding in findings[:FINDINGS_MAX]
         )
-        if told == self._findings:
+        if reported == self._findings:
             return
-        self._findings = told
+        self._findings = reported
         if self._connection is not None:
             self._send_findings()
 
@@ -170,8 +171,8 @@ class AgentLink:
         assert self._connection is not None
         assert self._last is not None, "connected because of an offer"
         try:
-            told = Told(self._last.job_id, self._findings)
-            self._connection.send(encode_told(told, self._clock.now_s()))
+            reported = Told(self._last.job_id, self._findings)
+            self._connection.send(encode_told(reported, self._clock.now_s()))
         except (SourceError, OSError) as error:
             self._disconnect(f"the agent does not accept the findings: {error}")
 

@@ -20,7 +20,7 @@ def exit_on(numbers: Collection[signal.Signals]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    wanted = [one for one in set(numbers) if signal.getsignal(one) is not signal.SIG_IGN]
+    wanted = [item for item in set(numbers) if signal.getsignal(item) is not signal.SIG_IGN]
     previous = {number: signal.signal(number, _exit) for number in wanted}
     try:
         yield
@@ -49,7 +49,7 @@ def finish_first() -> Iterator[None]:
             _exit(number, frame)
         came.append(number)
 
-    held = [one for one in signal.valid_signals() if signal.getsignal(one) is _exit]
+    held = [item for item in signal.valid_signals() if signal.getsignal(item) is _exit]
     for number in held:
         signal.signal(number, note)
     try:

@@ -397,8 +397,8 @@ class Launcher:
         attempt = self._attempt
         if attempt is None or attempt.number not in failure.attempts or attempt.has_ended:
             return
-        told = [rank.progress for rank in attempt.ranks.values()]
-        if not all(progress is not None and progress.step_count for progress in told):
+        reported = [rank.progress for rank in attempt.ranks.values()]
+        if not all(progress is not None and progress.step_count for progress in reported):
             self._launch_fault = LaunchFault("store", failure.text)
             self._report_now = True
 
@@ -413,9 +413,12 @@ class Launcher:
             case LeaseExpired(through_attempt=through):
                 self._note_lease_end(through)
             case KillPending(survivors=survivors):
-                for one in survivors:
+                for survivor in survivors:
                     log.warning(
-                        "process %d does not die (state %s, in %s)", one.pid, one.letter, one.wchan
+                        "process %d does not die (state %s, in %s)",
+                        survivor.pid,
+                        survivor.letter,
+                        survivor.wchan,
                     )
             case _ if event.attempt == STANDBY_ATTEMPT:
                 self._store.take_event(event)
@@ -426,7 +429,7 @@ class Launcher:
             case Spawned(rank=number, pid=pid, start_ticks=ticks):
                 rank = attempt.ranks[number]
                 rank.pid, rank.start_ticks = pid, ticks
-                if all(one.pid for one in attempt.ranks.values()):
+                if all(item.pid for item in attempt.ranks.values()):
                     self._announcer.announce(attempt)
                     self._report_now = True
             case SpawnFailed(rank=number) if self._never_begins(attempt.ranks[number], event):

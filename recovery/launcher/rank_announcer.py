@@ -89,14 +89,14 @@ class RankAnnouncer:
         self._agent.tell(
             [
                 ShownFinding(
-                    kind=one.kind,
-                    ranks=one.ranks,
-                    section=one.section,
-                    cause=one.cause,
-                    factor=one.factor,
-                    at_s=self._found_at_s[one.key],
+                    kind=finding.kind,
+                    ranks=finding.ranks,
+                    section=finding.section,
+                    cause=finding.cause,
+                    factor=finding.factor,
+                    at_s=self._found_at_s[finding.key],
                 )
-                for one in order.findings
+                for finding in order.findings
             ]
         )
         if self._hardware is not None:

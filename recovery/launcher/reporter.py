@@ -151,18 +151,18 @@ class Reporter:
         now_ns = self._clock.now_s() * 1e9
         return tuple(
             HeldSnapshot(
-                rank=one.head.rank,
-                attempt=one.head.attempt,
-                step=one.head.step,
-                world_size=one.head.world_size,
-                size_bytes=one.head.size_bytes,
-                digest=one.digest.whole,
-                parts=one.digest.parts,
-                age_s=max(0.0, (now_ns - one.head.written_ns) / 1e9),
-                is_damaged=one.is_damaged,
-                sequence=one.head.sequence,
+                rank=item.head.rank,
+                attempt=item.head.attempt,
+                step=item.head.step,
+                world_size=item.head.world_size,
+                size_bytes=item.head.size_bytes,
+                digest=item.digest.whole,
+                parts=item.digest.parts,
+                age_s=max(0.0, (now_ns - item.head.written_ns) / 1e9),
+                is_damaged=item.is_damaged,
+                sequence=item.head.sequence,
             )
-            for one in self._snapshots.known
+            for item in self._snapshots.known
         )
 
     def _found(self, state: LauncherState, orders: FollowedOrders) -> Found | None:

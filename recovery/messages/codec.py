@@ -106,9 +106,9 @@ def report_of_today(report: Report) -> Report:
     if report.launch_error is not None and not report.launch_fault:
         fault = _NUMBER.sub("#", report.launch_error)[:_FAULT_CHARACTERS_MAX]
         report = replace(report, launch_fault=fault)
-    if all(one.symptom != Symptom() for one in report.findings):
+    if all(finding.symptom != Symptom() for finding in report.findings):
         return report
-    return replace(report, findings=tuple(finding_of_today(one) for one in report.findings))
+    return replace(report, findings=tuple(finding_of_today(finding) for finding in report.findings))
 
 
 def encode_message(message: Report | Order) -> bytes:
@@ -210,7 +210,7 @@ def _of_now(rank: RankReport) -> RankReport:
     A launcher of an older version dates a step that ends while it looks a few ms ahead.
     """
     ages = {name: max(0.0, age_s) for name in _AGES if (age_s := getattr(rank, name)) is not None}
-    timings = tuple(replace(one, age_s=max(0.0, one.age_s)) for one in rank.timings)
+    timings = tuple(replace(timing, age_s=max(0.0, timing.age_s)) for timing in rank.timings)
     exit_ = rank.exit and replace(rank.exit, age_s=max(0.0, rank.exit.age_s))
     return replace(rank, **ages, timings=timings, exit=exit_)
 
@@ -248,19 +248,19 @@ def _refuse_impossible_snapshots(report: Report) -> None:
             _refuse_impossible_count(rank.snapshots)
 
 
-def _refuse_impossible_probe(told: ProbeTold) -> None:
-    _refuse_number("report", "probe.port", told.port, 0, PORT_MAX)
-    size_bytes = len(msgspec.json.encode(told))  # it goes into the journal
+def _refuse_impossible_probe(reported: ProbeTold) -> None:
+    _refuse_number("report", "probe.port", reported.port, 0, PORT_MAX)
+    size_bytes = len(msgspec.json.encode(reported))  # it goes into the journal
     if size_bytes > PROBE_BYTES_MAX:
         raise MessageError(f"report: probe has {size_bytes} bytes, at most {PROBE_BYTES_MAX}")
 
 
-def _refuse_impossible_count(kept: KeptSnapshots) -> None:
-    _refuse_number("report", "ranks.snapshots.count", kept.count, 0)
-    _refuse_number("report", "ranks.snapshots.refused", kept.refused, 0)
-    _refuse_number("report", "ranks.snapshots.files", kept.files, 0, 2)
-    if not 0 <= kept.stalled_s < float("inf"):
-        raise MessageError(f"report: ranks.snapshots.stalled_s is {kept.stalled_s!r}")
+def _refuse_impossible_count(retained: KeptSnapshots) -> None:
+    _refuse_number("report", "ranks.snapshots.count", retained.count, 0)
+    _refuse_number("report", "ranks.snapshots.refused", retained.refused, 0)
+    _refuse_number("report", "ranks.snapshots.files", retained.files, 0, 2)
+    if not 0 <= retained.stalled_s < float("inf"):
+        raise MessageError(f"report: ranks.snapshots.stalled_s is {retained.stalled_s!r}")
 
 
 def _refuse_impossible_numbers(rank: RankReport) -> None:
@@ -269,9 +269,9 @@ def _refuse_impossible_numbers(rank: RankReport) -> None:
         raise MessageError(
             f"report: rank {rank.rank} reports numbers of {count} steps, at most {2 * NUMBERS_MAX}"
         )
-    for told in rank.numbers:
-        _refuse_number("report", "ranks.numbers.number", told.number, 1)
-        _refuse_number("report", "ranks.numbers.step", told.step, 0)
+    for reported in rank.numbers:
+        _refuse_number("report", "ranks.numbers.number", reported.number, 1)
+        _refuse_number("report", "ranks.numbers.step", reported.step, 0)
     for bad in (rank.first_bad_loss, rank.first_bad_grad_norm):
         if bad is not None:
             _refuse_number("report", "ranks.first_bad.step", bad.step, 0)
@@ -291,15 +291,15 @@ def _refuse_impossible_work(rank: RankReport) -> None:
 
 
 def _refuse_impossible_hidden(rank: RankReport) -> None:
-    told = rank.hidden
-    if told is None:
+    reported = rank.hidden
+    if reported is None:
         return
     for name in ("works", "samples", "reads", "sendings"):
-        _refuse_number("report", f"hidden.{name}", getattr(told, name), 0)
-    times = (told.works_least_s, told.works_most_s, told.reads_s, told.sendings_s)
-    windows = (told.overlap_s, told.window_s)
+        _refuse_number("report", f"hidden.{name}", getattr(reported, name), 0)
+    times = (reported.works_least_s, reported.works_most_s, reported.reads_s, reported.sendings_s)
+    windows = (reported.overlap_s, reported.window_s)
     if not all(0 <= time_s < float("inf") for time_s in (*times, *windows)) or (
-        told.works_least_s > told.works_most_s or told.overlap_s > told.window_s
+        reported.works_least_s > reported.works_most_s or reported.overlap_s > reported.window_s
     ):
         raise MessageError(f"report: hidden times of rank {rank.rank} are {(*times, *windows)!r}")
 
@@ -348,7 +348,7 @@ def decode_order(body: bytes) -> Order:
 
 def _refuse_long(report: Report) -> None:
     """Raise if a name, text or list is too long: the controller keeps each node's newest report."""
-    parts = sum(len(told.parts) for told in _checkpoints_in(report))
+    parts = sum(len(reported.parts) for reported in _checkpoints_in(report))
     if parts > PARTS_MAX:
         raise MessageError(f"report: its checkpoints have {parts} parts, at most {PARTS_MAX}")
     for name, most in LISTS_MAX.items():
@@ -396,8 +396,8 @@ def _names_in(report: Report) -> Iterator[str]:
     yield from (fault.node for fault in report.copy_faults)
     for held in (*report.snapshots, *report.copies):
         yield from (text for part in held.parts for text in (part.name, part.digest))
-    for told in _checkpoints_in(report):
-        yield from (told.kind, told.hindrance)
+    for reported in _checkpoints_in(report):
+        yield from (reported.kind, reported.hindrance)
     if report.collected is not None:
         yield report.collected.incident_id
 
@@ -417,11 +417,11 @@ def _texts_in(report: Report) -> Iterator[str]:
             yield from (said.fingerprint, said.line)
     for finding in report.findings:
         yield from (finding.summary, finding.signature, finding.symptom.detail)
-        yield from (one.text for one in finding.evidence)
+        yield from (evidence.text for evidence in finding.evidence)
     if report.found is not None:
         yield report.found.error or ""
-    for told in _checkpoints_in(report):
-        yield from (told.path, told.reason)
+    for reported in _checkpoints_in(report):
+        yield from (reported.path, reported.reason)
     if report.hardware is not None:
         yield report.hardware.note
     if report.put_back is not None:

@@ -83,7 +83,7 @@ _EXIT_CODES: Final = {
     StopReason.SIGXCPU: 152,
     StopReason.PERSON: 143,
 }
-STOP_SIGNALS: Final = tuple(one.value for one in StopReason if one.value.startswith("SIG"))
+STOP_SIGNALS: Final = tuple(reason.value for reason in StopReason if reason.value.startswith("SIG"))
 """Signals that can ask for the planned end of a job, by name."""
 
 

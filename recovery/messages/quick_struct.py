@@ -21,11 +21,11 @@ _S = TypeVar("_S", bound=QuickStruct)
 
 def like_dataclass(kind: type[_S]) -> type[_S]:
     """Let `dataclasses.replace` and `dataclasses.fields` take a QuickStruct."""
-    given = [(one.name, one.type, _field_of(one)) for one in msgspec.structs.fields(kind)]
+    given = [(item.name, item.type, _field_of(item)) for item in msgspec.structs.fields(kind)]
     twin: Any = make_dataclass(kind.__name__, given)
     kind.__dataclass_fields__ = twin.__dataclass_fields__
     return kind
 
 
-def _field_of(one: msgspec.structs.FieldInfo) -> Any:
-    return field() if one.default is msgspec.NODEFAULT else field(default=one.default)
+def _field_of(info: msgspec.structs.FieldInfo) -> Any:
+    return field() if info.default is msgspec.NODEFAULT else field(default=info.default)

@@ -83,25 +83,25 @@ class AgentReadings:
         """Take up the incident that is open in a journal, if one is; its nodes are not read again."""
         entries = _newest_incident(opened)
         if entries and isinstance(record := entries[0].record, IncidentOpened):
-            one = _Open(folder, record.incident_id, entries)
-            for entry in one.entries:
-                _take_blamed(entry, one)
-            if not _is_over(one):
-                self._open[job_id] = one
+            item = _Open(folder, record.incident_id, entries)
+            for entry in item.entries:
+                _take_blamed(entry, item)
+            if not _is_over(item):
+                self._open[job_id] = item
 
     def entry(self, job_id: str, folder: Path, entry: Entry) -> None:
         """Note what a durable entry says of an incident."""
         record = entry.record
         if isinstance(record, IncidentOpened):
             self._open[job_id] = _Open(folder, record.incident_id)
-        one = self._open.get(job_id)
-        if one is None:
+        item = self._open.get(job_id)
+        if item is None:
             return
-        if len(one.entries) < _ENTRIES_MAX:
-            one.entries.append(entry)
-        for node in _take_blamed(entry, one):
-            self._want(one, node, ReadAt.OPENED)
-        if isinstance(record, IncidentEvent | AttemptVerified) and _is_over(one):
+        if len(item.entries) < _ENTRIES_MAX:
+            item.entries.append(entry)
+        for node in _take_blamed(entry, item):
+            self._want(item, node, ReadAt.OPENED)
+        if isinstance(record, IncidentEvent | AttemptVerified) and _is_over(item):
             self._close(job_id)
 
     def ended(self, job_id: str) -> None:
@@ -110,16 +110,16 @@ class AgentReadings:
             self._close(job_id)
 
     def _close(self, job_id: str) -> None:
-        one = self._open.pop(job_id)
-        for node in one.nodes:
-            self._want(one, node, ReadAt.CLOSED)
+        item = self._open.pop(job_id)
+        for node in item.nodes:
+            self._want(item, node, ReadAt.CLOSED)
 
-    def _want(self, one: _Open, node: str, at: ReadAt) -> None:
-        told = self._config().console
-        if not told.enabled or not told.read_agents:
+    def _want(self, item: _Open, node: str, at: ReadAt) -> None:
+        reported = self._config().console
+        if not reported.enabled or not reported.read_agents:
             return
         try:
-            self._wanted.put_nowait(_Wanted(one.folder, one.incident_id, node, at))
+            self._wanted.put_nowait(_Wanted(item.folder, item.incident_id, node, at))
         except queue.Full:
             log.warning("an agent is not read: too many wait", extra={"node": node})
 
@@ -161,14 +161,16 @@ class AgentReadings:
             )
         return read_agent_page(AgentAddress(*address), self._context_of(config.console))
 
-    def _context_of(self, told: ConsoleSection) -> ssl.SSLContext | None:
-        if told.agents_ca_file is None:
+    def _context_of(self, reported: ConsoleSection) -> ssl.SSLContext | None:
+        if reported.agents_ca_file is None:
             return None
-        return make_client_context(told.agents_ca_file, told.agents_cert_file, told.agents_key_file)
+        return make_client_context(
+            reported.agents_ca_file, reported.agents_cert_file, reported.agents_key_file
+        )
 
 
-def _is_over(one: _Open) -> bool:
-    return account_all(one.entries)[-1].state.phase in _ENDS
+def _is_over(item: _Open) -> bool:
+    return account_all(item.entries)[-1].state.phase in _ENDS
 
 
 def _newest_incident(opened: Sequence[Entry]) -> list[Entry]:
@@ -179,21 +181,25 @@ def _newest_incident(opened: Sequence[Entry]) -> list[Entry]:
     return []
 
 
-def _take_blamed(entry: Entry, one: _Open) -> list[str]:
+def _take_blamed(entry: Entry, item: _Open) -> list[str]:
     """Note the nodes that an entry blames for an incident, and return those that are new."""
-    room = NODES_MAX - len(one.nodes)
-    found = [node for node in dict.fromkeys(_blamed(entry, one)) if node and node not in one.nodes]
-    one.nodes += found[:room]
+    room = NODES_MAX - len(item.nodes)
+    found = [
+        node for node in dict.fromkeys(_blamed(entry, item)) if node and node not in item.nodes
+    ]
+    item.nodes += found[:room]
     return found[:room]
 
 
-def _blamed(entry: Entry, one: _Open) -> Iterator[str]:
+def _blamed(entry: Entry, item: _Open) -> Iterator[str]:
     match entry.record:
         case IncidentOpened(failure=failure):
             yield failure.finding.node
-        case EvidenceCollected(incident_id=one.incident_id, finding=finding) if finding is not None:
+        case EvidenceCollected(incident_id=item.incident_id, finding=finding) if (
+            finding is not None
+        ):
             yield finding.node
-        case EvidenceTaken(incident_id=one.incident_id, evidence=evidence):
+        case EvidenceTaken(incident_id=item.incident_id, evidence=evidence):
             yield from (alert.node for alert in evidence)
         case _:
             return

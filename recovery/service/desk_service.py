@@ -90,7 +90,7 @@ class DeskService:
         if not nodes:
             return
         pods = (self.desk.ledger.proved_pod(request.job_id, node) for node in nodes)
-        asked = SchedulerRequest(
+        requested = SchedulerRequest(
             f"leave/{request.incident_id}/{request.try_number}",
             SchedulerAction.DRAIN,
             nodes,
@@ -102,7 +102,7 @@ class DeskService:
             sharer=sharer,
         )
         try:
-            self.desk.ask(asked)
+            self.desk.ask(requested)
         except RankmendError as error:
             manager = self.desk.limits.manager
             log.warning("cannot ask %s for a drain", manager, extra={"error": str(error)})

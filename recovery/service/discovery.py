@@ -42,53 +42,53 @@ class _NameTable:
         return next((value for pattern, value in self.patterns if pattern.match(node)), None)
 
 
-def targets(jobs_of_node: Mapping[str, Iterable[str]], told: Discovery) -> list[wire.Target]:
+def targets(jobs_of_node: Mapping[str, Iterable[str]], reported: Discovery) -> list[wire.Target]:
     """Return the targets of these nodes, ordered by name; a node whose address is not known is left out.
 
     With a thousand patterns and 10,000 nodes this takes seconds: not for the event loop.
     """
-    addresses, rack_of = _read(told.addresses), rack_finder(told)
+    addresses, rack_of = _read(reported.addresses), rack_finder(reported)
     found = []
     for node, job_ids in sorted(jobs_of_node.items()):
-        address = _address_of(node, addresses.get(node), told)
+        address = _address_of(node, addresses.get(node), reported)
         if address is None:
             continue
         labels = {"node": node, JOBS_LABEL: ",".join(sorted(job_ids))}
-        if told.cluster:
-            labels["cluster"] = told.cluster
+        if reported.cluster:
+            labels["cluster"] = reported.cluster
         if rack_of is not None and (rack := rack_of(node)) is not None:
             labels["rack"] = rack
         found.append(wire.Target([address], labels))
     return found
 
 
-def agent_address(node: str, told: Discovery) -> tuple[str, int] | None:
+def agent_address(node: str, reported: Discovery) -> tuple[str, int] | None:
     """Return host and port of a node's agent; None for a name that is no host name.
 
     For the controller itself, which sends requests there: a name that a launcher chose must not become another address.
     With a thousand patterns this takes a while: not for the event loop.
     """
-    given = _read(told.addresses).get(node)
+    given = _read(reported.addresses).get(node)
     if given is None and not _HOST.fullmatch(node):
         return None
-    address = _address_of(node, given, told)
+    address = _address_of(node, given, reported)
     return None if address is None else parse_listen(address)
 
 
-def listed_nodes(told: Discovery) -> dict[str, str]:
+def listed_nodes(reported: Discovery) -> dict[str, str]:
     """Return the nodes that the configuration names one by one, each with its agent's address; empty: none is given."""
-    found = dict.fromkeys(told.nodes, "")
-    for name, address in told.addresses.items():
+    found = dict.fromkeys(reported.nodes, "")
+    for name, address in reported.addresses.items():
         if _WILD.isdisjoint(name):
             found[name] = "" if NODE_MARK in address else parse_listen(address)[0]
     return found
 
 
-def rack_finder(told: Discovery) -> Callable[[str], str | None] | None:
+def rack_finder(reported: Discovery) -> Callable[[str], str | None] | None:
     """Return the function that names a node's rack, by the table before the pattern; None where neither is configured."""
-    if not told.racks and not told.rack_pattern:
+    if not reported.racks and not reported.rack_pattern:
         return None
-    racks, pattern = _read(told.racks), re.compile(told.rack_pattern or "(?!)")
+    racks, pattern = _read(reported.racks), re.compile(reported.rack_pattern or "(?!)")
 
     @lru_cache(_NODES_KEPT)
     def rack_of(node: str) -> str | None:
@@ -100,11 +100,11 @@ def rack_finder(told: Discovery) -> Callable[[str], str | None] | None:
     return rack_of
 
 
-def _address_of(node: str, given: str | None, told: Discovery) -> str | None:
+def _address_of(node: str, given: str | None, reported: Discovery) -> str | None:
     """Return HOST:PORT of a node's agent; None for a name that may not stand for {node}."""
     if given is None:
-        domain = f".{told.domain}" if told.domain else ""
-        return f"{node}{domain}:{told.agent_port}"
+        domain = f".{reported.domain}" if reported.domain else ""
+        return f"{node}{domain}:{reported.agent_port}"
     if NODE_MARK in given and not _LABEL.fullmatch(node):
         return None
     return given.replace(NODE_MARK, node)
@@ -119,20 +119,20 @@ def _read(values: Mapping[str, str]) -> _NameTable:
     return _NameTable(values, patterns)
 
 
-def read_fleet_parts(told: Discovery) -> FleetParts:
+def read_fleet_parts(reported: Discovery) -> FleetParts:
     """Return what nodes share by the topology file, with the racks of the configuration where it names none.
 
     Raises ConfigError that names the file.
     """
     found = NO_PARTS
-    if told.topology_file is not None:
-        path = Path(told.topology_file)
+    if reported.topology_file is not None:
+        path = Path(reported.topology_file)
         body = read_capped(path, BYTES_MAX, ConfigError, name=f"[discovery] topology_file {path}")
         try:
             found = parse_parts(body)
         except SourceError as error:
             raise ConfigError(f"[discovery] topology_file {path}: {error}") from error
-    return replace(found, rack_of=rack_finder(told))
+    return replace(found, rack_of=rack_finder(reported))
 
 
 def rack_names(parts: FleetParts) -> Callable[[str], str | None] | None:

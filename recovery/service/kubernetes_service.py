@@ -113,26 +113,26 @@ SIGNALS: Final = (
     _taint("nvidia.com/gpu-nvlink-error", Action.DRAIN, "the node was quarantined for an NVLink"),
     _taint("nvidia.com/gpu-error", Action.DRAIN, "the node was quarantined for a GPU"),
 )  # fmt: skip
-_BY_NAME: Final = {(one.kind, one.name): one for one in SIGNALS}
+_BY_NAME: Final = {(signal.kind, signal.name): signal for signal in SIGNALS}
 
 
-def read_signals(told: Mapping[str, Any]) -> Iterator[tuple[NodeSignal, str]]:
+def read_signals(reported: Mapping[str, Any]) -> Iterator[tuple[NodeSignal, str]]:
     """Yield the signals of the table in a node's object, each with the tool's own words."""
-    for one in (told.get("status") or {}).get("conditions") or ():
-        signal = _BY_NAME.get((SignalKind.CONDITION, str(one.get("type"))))
-        if signal is not None and one.get("status") == "True":
-            yield signal, str(one.get("message") or one.get("reason") or "")
+    for item in (reported.get("status") or {}).get("conditions") or ():
+        signal = _BY_NAME.get((SignalKind.CONDITION, str(item.get("type"))))
+        if signal is not None and item.get("status") == "True":
+            yield signal, str(item.get("message") or item.get("reason") or "")
     seen = set()
-    for one in (told.get("spec") or {}).get("taints") or ():
-        signal = _BY_NAME.get((SignalKind.TAINT, str(one.get("key"))))
+    for item in (reported.get("spec") or {}).get("taints") or ():
+        signal = _BY_NAME.get((SignalKind.TAINT, str(item.get("key"))))
         if signal is not None and signal not in seen:  # once, whatever its effects
             seen.add(signal)
-            yield signal, str(one.get("value") or "")
+            yield signal, str(item.get("value") or "")
 
 
 def alert_of(node: str, signal: NodeSignal, text: str, *, is_firing: bool) -> IncomingAlert:
     """Return the alert that stands for a signal; ``text``: the tool's own words."""
-    told = f": {printable(text)[:_TEXT_MAX]}" if text else ""
+    reported = f": {printable(text)[:_TEXT_MAX]}" if text else ""
     labels = {
         "alertname": "RankmendNodeSignal",
         "node": node,
@@ -140,7 +140,7 @@ def alert_of(node: str, signal: NodeSignal, text: str, *, is_firing: bool) -> In
         "severity": signal.severity.value,
         "action": signal.action.value,
     }
-    summary = f"{signal.source} says that {signal.says} ({signal.name}{told})"
+    summary = f"{signal.source} says that {signal.says} ({signal.name}{reported})"
     return IncomingAlert(labels, {"summary": summary}, None, is_firing)
 
 
@@ -190,16 +190,16 @@ class KubernetesSignals:
         """Read the nodes once, store their states, and pass on which signals fire and which have ended."""
         found = self._read(sorted(self._nodes())[:NODES_MAX])
         unix_s = self._clock.unix_s()
-        self.states = {name: read_state(told, unix_s) for name, told in found.items()}
+        self.states = {name: read_state(reported, unix_s) for name, reported in found.items()}
         if self._take is None:
             return
         firing: dict[tuple[str, NodeSignal], str] = {}
-        for name, told in found.items():
-            firing.update({(name, signal): text for signal, text in read_signals(told)})
+        for name, reported in found.items():
+            firing.update({(name, signal): text for signal, text in read_signals(reported)})
         ended = self._firing.keys() - firing.keys()
         alerts = [
-            *(alert_of(node, one, text, is_firing=True) for (node, one), text in firing.items()),
-            *(alert_of(node, one, "", is_firing=False) for node, one in ended),
+            *(alert_of(node, item, text, is_firing=True) for (node, item), text in firing.items()),
+            *(alert_of(node, item, "", is_firing=False) for node, item in ended),
         ]
         if alerts:
             self._take(alerts)

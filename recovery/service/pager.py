@@ -100,8 +100,8 @@ class ReadingsWatch(Generic[_T]):
         if begun is None or self._clock.now_s() - begun[1] <= SILENT_S:
             return newest
         path = begun[0]
-        kept = newest.readings if newest.path == path else ()
-        return SiteFile(path, kept, f"{path} gives no answer")
+        retained = newest.readings if newest.path == path else ()
+        return SiteFile(path, retained, f"{path} gives no answer")
 
     def read(self) -> None:
         """Read the file; a file that can't be read leaves nothing known, and is logged once."""
@@ -182,12 +182,12 @@ class Pager:
             self._targets = [
                 AlertmanagerTarget(target_url(url), clock, post) for url in people.urls
             ]
-        told = discovery or (lambda: config.discovery)
+        reported = discovery or (lambda: config.discovery)
         self._cooling = ReadingsWatch(
-            "coolant units", lambda: told().cooling_file, COOLING_FILE.parse, clock
+            "coolant units", lambda: reported().cooling_file, COOLING_FILE.parse, clock
         )
         self._power = ReadingsWatch(
-            "power feeds", lambda: told().power_file, POWER_FILE.parse, clock
+            "power feeds", lambda: reported().power_file, POWER_FILE.parse, clock
         )
         self._site_since: Mapping[str, float] = {}
         self._units: tuple[float, tuple[UnitVerdict, ...]] = (clock.now_s(), ())  # when, and what
@@ -256,7 +256,7 @@ class Pager:
 
     def tell(self, found: Look) -> None:
         """Send the notices that are due now."""
-        self._counts = Counter(one.kind.value for one in found.notices)
+        self._counts = Counter(notice.kind.value for notice in found.notices)
         for target in self._targets:
             target.update(found.alerts, found.ended)
 
@@ -276,10 +276,10 @@ def look(
     notices = tuple(
         sorted(
             (*found, *worker.watched.notices()),
-            key=lambda one: one.severity is not Severity.CRITICAL,
+            key=lambda notice: notice.severity is not Severity.CRITICAL,
         )[:NOTICES_MAX]
     )
-    placed = {place.node: one.name for one in running for place in one.ledger.placement}
+    placed = {place.node: item.name for item in running for place in item.ledger.placement}
     alerts_now = list(_node_alerts(worker))
     troubles = find_troubles(running, notices, alerts_now, placed, now_s)
     units = _judge_units(worker, site, alerts_now)
@@ -292,12 +292,12 @@ def look(
     desk.broken_parts = find_broken_parts(desk.parts, known, desk.alerts.active, units)
     troubles = (*bad, *troubles)
     changes = _follow(worker, troubles, now_s, listened_s)
-    marked = (*(one.told for one in changes.open), *changes.lately)
+    marked = (*(item.told for item in changes.open), *changes.lately)
     alerts = (*alerts_of(changes.open, links), *marks_of(marked))
     record = daily_record(desk.ledger.causes, troubles, desk.policy.people.record_hour, now_s)
     if record is not None:
         alerts = (*alerts, Alert(*record))
-    since = {one.key: one.since_unix_s for one in bad}
+    since = {trouble.key: trouble.since_unix_s for trouble in bad}
     return Look(notices, changes, alerts, ended_alerts_of(changes.closed, links), since, units)
 
 
@@ -318,9 +318,9 @@ def _follow(
             worker,
             {
                 job
-                for _at_s, one in desk.ledger.causes.values()
-                if not one.is_over
-                for job in one.job_ids
+                for _at_s, cause in desk.ledger.causes.values()
+                if not cause.is_over
+                for job in cause.job_ids
             },
         ),
         unmanaged=unmanaged,
@@ -340,7 +340,7 @@ def _judge_units(
     """Return a verdict on each coolant unit and power feed, by its readings and by the nodes that it harms."""
     desk, found = worker.desk, list[UnitVerdict]()
     cooling, power = site.cooling.readings, site.power.readings
-    hot, short = (_nodes_with(one.symptom, alerts) for one in (COOLANT_UNIT, POWER_FEED))
+    hot, short = (_nodes_with(item.symptom, alerts) for item in (COOLANT_UNIT, POWER_FEED))
     if not (cooling or power) and (max(len(hot), len(short)) < 2 or not desk.parts.on):
         return ()
     known, now_s = desk.known_nodes() | worker.members(), desk.now_unix_s()
@@ -350,13 +350,13 @@ def _judge_units(
 
 
 def _nodes_with(symptom: SharedSymptom, alerts: Sequence[NodeAlert]) -> set[str]:
-    return {one.node for one in alerts if symptom_of(check_of(one.alertname)) is symptom}
+    return {alert.node for alert in alerts if symptom_of(check_of(alert.alertname)) is symptom}
 
 
 def _shared(worker: Worker, troubles: tuple[PresentTrouble, ...]) -> SharedBy:
     """Return what nodes share, where there is something to explain."""
     desk = worker.desk
-    if not desk.parts.on or not any(one.nodes for one in troubles):
+    if not desk.parts.on or not any(trouble.nodes for trouble in troubles):
         return SharedBy()
     return SharedBy(desk.known_nodes() | worker.members(), desk.parts)
 
@@ -383,15 +383,15 @@ def _ends(worker: Worker, job_ids: set[str]) -> dict[str, str]:
 
 
 def _node_alerts(worker: Worker) -> Iterator[NodeAlert]:
-    for one in worker.desk.alerts.active:
-        target = one.target
-        if target.node and one.is_firing:
+    for alert in worker.desk.alerts.active:
+        target = alert.target
+        if target.node and alert.is_firing:
             yield NodeAlert(
                 target.alertname,
-                one.node,
+                alert.node,
                 target.severity,
-                one.summary,
-                one.started_unix_s,
+                alert.summary,
+                alert.started_unix_s,
                 target.device,
             )
 
@@ -399,9 +399,9 @@ def _node_alerts(worker: Worker) -> Iterator[NodeAlert]:
 def escalated(worker: Worker) -> list[EndedJob]:
     """Return the jobs that rankmend has given up. For the deciding thread."""
     return [
-        EndedJob(one.job_id, one.stored.join.name, one.ended.outcome, one.ended.unix_s)
-        for one in worker.jobs.ended()
-        if one.ended is not None and one.ended.outcome.kind is OutcomeKind.ESCALATED
+        EndedJob(item.job_id, item.stored.join.name, item.ended.outcome, item.ended.unix_s)
+        for item in worker.jobs.ended()
+        if item.ended is not None and item.ended.outcome.kind is OutcomeKind.ESCALATED
     ]
 
 

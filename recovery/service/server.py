@@ -226,7 +226,9 @@ class Service:
     def _ended_journals(self) -> dict[tuple[str, str], StoredJournal]:
         """Return the journals of the jobs that have ended, by name and job id."""
         known = self.worker.jobs.known.items()
-        return {(one.name, job_id): one.journal for job_id, one in known if one.outcome is not None}
+        return {
+            (item.name, job_id): item.journal for job_id, item in known if item.outcome is not None
+        }
 
     def _make_peers(self) -> OtherControllers | None:
         """Return what asks the other controllers; None where the jobs are in a folder."""
@@ -335,7 +337,7 @@ class Service:
 
     def _managers(self) -> list[DeskService]:
         """Return what gives out nodes here, as far as it is switched on."""
-        return [one for one in (self.slurm, self.kubernetes) if one is not None]
+        return [item for item in (self.slurm, self.kubernetes) if item is not None]
 
     def _leave_nodes(self, request: PlanRequest) -> None:
         desk = self.worker.desk
@@ -363,7 +365,9 @@ class Service:
 
     def _is_on_node(self, node: str, subject: str, at_unix_s: float) -> bool:
         """Return whether Slurm or Kubernetes, asked about that time, has had something of the subject's on the node."""
-        return any(one.desk.ledger.has_seen(node, subject, at_unix_s) for one in self._managers())
+        return any(
+            manager.desk.ledger.has_seen(node, subject, at_unix_s) for manager in self._managers()
+        )
 
     def _open_words(self, clock: Clock) -> AgentWordsFile | SharedWords:
         """Return what keeps agents' words: a file, and the database where there is one."""
@@ -422,8 +426,8 @@ class Service:
         """Return the nodes of causes of the last days. For any thread: what it reads is replaced as a whole."""
         desk = self.worker.desk
         since_s = desk.now_unix_s() - _INTEREST_S
-        causes = [one for at_s, one in desk.ledger.causes.values() if at_s > since_s]
-        nodes = dict.fromkeys(node for one in reversed(causes) for node in one.nodes)
+        causes = [cause for at_s, cause in desk.ledger.causes.values() if at_s > since_s]
+        nodes = dict.fromkeys(node for cause in reversed(causes) for node in cause.nodes)
         return tuple(nodes)[:_INTEREST_MAX]
 
     def _is_off(self, node: str, silence: object) -> bool:

@@ -63,7 +63,7 @@ class PostgresWords:
             (self._controller_id,),
         )
         saved: dict[uuid.UUID, object] = dict(rows)
-        new = [one for one, saved_at in saved.items() if self._read.get(one) != saved_at]
+        new = [item for item, saved_at in saved.items() if self._read.get(item) != saved_at]
         found = self._database.read(
             "SELECT extract(epoch FROM clock_timestamp() - saved_at)::float8, words"
             " FROM rankmend.agent_words WHERE controller_id = ANY(%s)",

@@ -95,7 +95,9 @@ class Tokens:
     def ending(self) -> list[tuple[TokenEntry, float]]:
         """Return the tokens that end, and when (Unix time), the soonest first; at most ENDING_MAX."""
         entries = self._entries.values()
-        ending = [(one, one.expires.timestamp()) for one in entries if one.expires is not None]
+        ending = [
+            (entry, entry.expires.timestamp()) for entry in entries if entry.expires is not None
+        ]
         return sorted(ending, key=lambda entry: entry[1])[:ENDING_MAX]
 
     def find(self, text: str, now: datetime) -> Subject:
@@ -104,8 +106,10 @@ class Tokens:
         if form is None:
             raise TokenRefusedError("this is not a rankmend token (rm_ID_SECRET)")
         entry = self._entries.get(form[1])
-        kept = entry.sha256 if entry is not None else "0" * 64  # the same work for an unknown id
-        is_right = hmac.compare_digest(hash_of(text), kept)
+        retained = (
+            entry.sha256 if entry is not None else "0" * 64
+        )  # the same work for an unknown id
+        is_right = hmac.compare_digest(hash_of(text), retained)
         if entry is None or not is_right:
             raise TokenRefusedError(f"token {form[1]} is unknown or was revoked")
         if entry.expires is not None and entry.expires <= now:
@@ -309,8 +313,8 @@ def revoke_token(path: Path, token_id: str) -> TokenEntry:
     if found is None:
         raise ConfigError(f"token file {path} has no token {token_id!r}")
     head, *blocks = text.split(_BLOCK)
-    kept = [block for block in blocks if f'"{token_id}"' not in block]
-    new = _BLOCK.join([head, *kept])
+    retained = [block for block in blocks if f'"{token_id}"' not in block]
+    new = _BLOCK.join([head, *retained])
     if len(_parse(new, path)) != len(blocks) - 1:
         raise ConfigError(f"token file {path}: remove the block with id {token_id} by hand")
     _rewrite(path, new)

@@ -66,8 +66,8 @@ def _expand(part: str, text: str) -> Iterator[str]:
 def _numbers(ranges: str, text: str) -> Iterator[str]:
     """Yield the numbers of ranges such as 1-3,7 or 01-04, which keep their width."""
     count = 0
-    for one in ranges.split(","):
-        found = _RANGE.fullmatch(one)
+    for word in ranges.split(","):
+        found = _RANGE.fullmatch(word)
         if found is None:
             raise _wrong(text)
         first, last = found[1], found[2] or found[1]

@@ -59,8 +59,8 @@ def _chassis(value: Any) -> tuple[str, set[str]]:
         return "", set()
     given = content.get("capability", [])
     kinds = {
-        str(one.get("type"))
-        for one in (given if isinstance(given, list) else [given])
-        if isinstance(one, dict) and one.get("enabled") is True
+        str(item.get("type"))
+        for item in (given if isinstance(given, list) else [given])
+        if isinstance(item, dict) and item.get("enabled") is True
     }
     return printable(str(name)[:NAME_CHARACTERS_MAX]), kinds  # a switch says what it likes

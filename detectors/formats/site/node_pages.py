@@ -66,36 +66,39 @@ def _of_answer(text: str) -> Mapping[str, Iterable[_Sample]]:
     if not is_answer(document):
         raise SourceError("it is JSON, but no answer of Prometheus's /api/v1/query")
     samples: dict[str, list[_Sample]] = {}
-    for one in read_answer(document, METRICS):
-        labels = {**dict(one.labels), "device": one.device}
-        samples.setdefault(one.node, []).append((one.metric, labels, one.value))
+    for reading in read_answer(document, METRICS):
+        labels = {**dict(reading.labels), "device": reading.device}
+        samples.setdefault(reading.node, []).append((reading.metric, labels, reading.value))
     return samples
 
 
 def _facts(node: str, samples: Iterable[_Sample]) -> NodeFacts | None:
-    told = _sort(samples)
+    reported = _sort(samples)
     nics = [
-        nic for place in told.places if place.get("kind") == "nic" for nic in _nics(place, told)
+        nic
+        for place in reported.places
+        if place.get("kind") == "nic"
+        for nic in _nics(place, reported)
     ]
-    gpus = [_gpu(place, told) for place in told.places if place.get("kind") == "gpu"]
+    gpus = [_gpu(place, reported) for place in reported.places if place.get("kind") == "gpu"]
     # A page without sysfs's word still tells by NVML which GPUs are joined.
-    known = {one.pci_bus_id for one in gpus}
-    by_driver = dict.fromkeys((*told.fabrics, *told.chassis))
-    gpus += [_gpu({"pci_bus_id": one}, told) for one in by_driver if one not in known]
+    known = {item.pci_bus_id for item in gpus}
+    by_driver = dict.fromkeys((*reported.fabrics, *reported.chassis))
+    gpus += [_gpu({"pci_bus_id": item}, reported) for item in by_driver if item not in known]
     if not nics and not gpus:
         return None
     if len(nics) > NICS_MAX or len(gpus) > GPUS_MAX:
         raise SourceError(
             f"node {node!r:.80} with {len(nics)} NICs and {len(gpus)} GPUs: at most {NICS_MAX} and {GPUS_MAX}"
         )
-    _check_names([node, *(one.device for one in nics), *(one.interface for one in nics)])
-    _check_names([*(one.pci_bus_id for one in nics), *(one.pci_bus_id for one in gpus)])
-    _check_names([one.chassis for one in gpus])
+    _check_names([node, *(nic.device for nic in nics), *(nic.interface for nic in nics)])
+    _check_names([*(nic.pci_bus_id for nic in nics), *(item.pci_bus_id for item in gpus)])
+    _check_names([item.chassis for item in gpus])
     return NodeFacts(
         node,
-        tuple(sorted(gpus, key=lambda one: one.pci_bus_id)),
-        tuple(sorted(nics, key=lambda one: (one.pci_bus_id, one.device, one.port))),
-        told.closeness,
+        tuple(sorted(gpus, key=lambda item: item.pci_bus_id)),
+        tuple(sorted(nics, key=lambda nic: (nic.pci_bus_id, nic.device, nic.port))),
+        reported.closeness,
     )
 
 
@@ -106,42 +109,42 @@ def _check_names(names: Collection[str]) -> None:
 
 
 def _sort(samples: Iterable[_Sample]) -> _Told:
-    told = _Told()
+    reported = _Told()
     for metric, labels, value in samples:
         device, port = labels.get("device", ""), labels.get("port", "")
         gpu = labels.get("pci_bus_id", "")
         match metric.removeprefix("rankmend_"):
             case "topology_info":
-                told.places.append(labels)
+                reported.places.append(labels)
             case "topology_affinity_info":
-                told.closeness[gpu, device] = labels.get("closeness", "")
+                reported.closeness[gpu, device] = labels.get("closeness", "")
             case "topology_plane_info":
-                told.planes[device, port] = labels
+                reported.planes[device, port] = labels
             case "nic_port_info":
-                told.ports[device, port] = labels
+                reported.ports[device, port] = labels
             case "nic_device_info":
-                told.models[device] = labels.get("model", "")
+                reported.models[device] = labels.get("model", "")
             case "gpu_fabric_info":
-                told.fabrics[gpu] = labels
+                reported.fabrics[gpu] = labels
             case "gpu_platform_info":
-                told.chassis[gpu] = labels.get("chassis", "")
+                reported.chassis[gpu] = labels.get("chassis", "")
             case "gpu_nvlink_peer_links":
-                told.peers.setdefault(gpu, {})[labels.get("peer_pci_bus_id", "")] = int(value)
+                reported.peers.setdefault(gpu, {})[labels.get("peer_pci_bus_id", "")] = int(value)
             case name if name.startswith("gpu_"):
-                told.values[name, gpu, ""] = value
+                reported.values[name, gpu, ""] = value
             case name:
-                told.values[name, device, port] = value
-    return told
+                reported.values[name, device, port] = value
+    return reported
 
 
-def _nics(place: Labels, told: _Told) -> Iterator[ToldNic]:
+def _nics(place: Labels, reported: _Told) -> Iterator[ToldNic]:
     device = place.get("device", "")
     if not device:
         return
-    ports = [port for name, port in told.planes if name == device]
+    ports = [port for name, port in reported.planes if name == device]
     for port in ports or [""]:
-        about = told.ports.get((device, port))
-        plane = told.planes.get((device, port), {})
+        about = reported.ports.get((device, port))
+        plane = reported.planes.get((device, port), {})
         rail = plane.get("rail", "")
         yield ToldNic(
             device=device,
@@ -150,9 +153,9 @@ def _nics(place: Labels, told: _Told) -> Iterator[ToldNic]:
             pci_bus_id=place.get("pci_bus_id", ""),
             numa_node=_numa_node(place),
             link_layer=about.get("link_layer", "") if about is not None else "" if port else "Ethernet",
-            model=told.models.get(device, ""),
-            bytes_per_s=_rate(told, device, port),
-            is_up=_is_up(told, device, port),
+            model=reported.models.get(device, ""),
+            bytes_per_s=_rate(reported, device, port),
+            is_up=_is_up(reported, device, port),
             is_rdma=bool(port),
             plane=plane.get("plane", "unknown"),
             rail=int(rail) if rail.isdecimal() and int(rail[:9]) < _RAILS_MAX else None,
@@ -160,19 +163,19 @@ def _nics(place: Labels, told: _Told) -> Iterator[ToldNic]:
         )  # fmt: skip
 
 
-def _rate(told: _Told, device: str, port: str) -> float | None:
+def _rate(reported: _Told, device: str, port: str) -> float | None:
     names = ("nic_rate_max_bytes_per_second", "nic_rate_bytes_per_second")
     if not port:
         names = ("ethernet_speed_bytes_per_second",) * 2
-    found = [told.values.get((name, device, port)) for name in names]
-    return next((one for one in found if one is not None and one > 0), None)
+    found = [reported.values.get((name, device, port)) for name in names]
+    return next((item for item in found if item is not None and item > 0), None)
 
 
-def _is_up(told: _Told, device: str, port: str) -> bool | None:
+def _is_up(reported: _Told, device: str, port: str) -> bool | None:
     if port:
-        state = told.values.get(("nic_port_state_id", device, port))
+        state = reported.values.get(("nic_port_state_id", device, port))
         return None if state is None else state in _ACTIVE
-    carrier = told.values.get(("ethernet_carrier", device, port))
+    carrier = reported.values.get(("ethernet_carrier", device, port))
     return None if carrier is None else carrier == 1
 
 
@@ -181,24 +184,24 @@ def _numa_node(place: Labels) -> int | None:
     return int(text) if text.isdecimal() and len(text) < 5 else None
 
 
-def _gpu(place: Labels, told: _Told) -> ToldGpu:
+def _gpu(place: Labels, reported: _Told) -> ToldGpu:
     bus_id = place.get("pci_bus_id", "")
-    switches = told.values.get(("gpu_nvswitch_links", bus_id, ""), 0.0)
+    switches = reported.values.get(("gpu_nvswitch_links", bus_id, ""), 0.0)
     return ToldGpu(
         bus_id,
         _numa_node(place),
-        _clique(bus_id, told),
-        told.peers.get(bus_id, {}),
+        _clique(bus_id, reported),
+        reported.peers.get(bus_id, {}),
         int(switches) if 0 < switches < 1024 else 0,
-        told.chassis.get(bus_id, ""),
+        reported.chassis.get(bus_id, ""),
     )
 
 
-def _clique(bus_id: str, told: _Told) -> tuple[str, str] | None:
+def _clique(bus_id: str, reported: _Told) -> tuple[str, str] | None:
     """Return the clique that a GPU has joined; a registration under way, or one that failed, says nothing yet."""
-    labels = told.fabrics.get(bus_id, {})
+    labels = reported.fabrics.get(bus_id, {})
     cluster, clique = labels.get("cluster", ""), labels.get("clique", "")
-    has_joined = told.values.get(("gpu_fabric_state_id", bus_id, "")) == _COMPLETED
-    has_failed = told.values.get(("gpu_fabric_status_id", bus_id, ""), 0.0) != 0
+    has_joined = reported.values.get(("gpu_fabric_state_id", bus_id, "")) == _COMPLETED
+    has_failed = reported.values.get(("gpu_fabric_status_id", bus_id, ""), 0.0) != 0
     is_named = _CLUSTER.fullmatch(cluster) and cluster != NO_CLUSTER and clique.isdecimal()
     return (cluster, clique[:10]) if is_named and has_joined and not has_failed else None

@@ -37,16 +37,16 @@ def read_part_page(
     seen: dict[tuple[str, str], PartSeen] = {}
     slots: dict[tuple[str, str], str] = {}
     events: list[ToldEvent] = []
-    for metric, told, value in read_samples(text, _METRICS):
-        labels = {name: printable(said) for name, said in told.items()}
+    for metric, reported, value in read_samples(text, _METRICS):
+        labels = {name: printable(said) for name, said in reported.items()}
         if metric == _FINDING:
             events.append(_active(node, labels, now_unix_s))
         elif metric == _STATE:
             kind, device = labels.get("kind", ""), labels.get("device", "")
             slots[kind, device] = labels.get("pci_bus_id", "")
             if kind in ("nic", "ethernet") and value == 0 and _is_serial(labels.get("identity", "")):  # fmt: skip
-                one = PartSeen("nic", labels["identity"], node, device, slots[kind, device])
-                seen["nic", device] = one
+                item = PartSeen("nic", labels["identity"], node, device, slots[kind, device])
+                seen["nic", device] = item
         elif _is_serial(labels.get("serial", "")):
             kind = _KINDS[metric]
             device = f"gpu{labels.get('gpu', '')}" if kind == "gpu" else labels.get("device", "")
@@ -58,7 +58,7 @@ def read_part_page(
                 *(model, labels.get("uuid", "")),
             )
     parts = [
-        one if one.slot else replace(one, slot=slots.get(key, "")) for key, one in seen.items()
+        item if item.slot else replace(item, slot=slots.get(key, "")) for key, item in seen.items()
     ]
     return parts, events
 
@@ -69,25 +69,25 @@ def read_findings_journal(node: str, text: str) -> Iterator[ToldEvent]:
         if number >= LINES_MAX:
             raise SourceError(f"the findings of {node}: more than {LINES_MAX} lines")
         try:
-            told = msgspec.json.decode(line)
+            reported = msgspec.json.decode(line)
         except (msgspec.MsgspecError, ValueError, RecursionError):
             continue
-        if isinstance(told, dict) and isinstance(told.get("at"), int | float):
-            labels = told.get("labels")
+        if isinstance(reported, dict) and isinstance(reported.get("at"), int | float):
+            labels = reported.get("labels")
             labels = labels if isinstance(labels, dict) else {}
             uuid = labels.get("uuid")
             device = labels.get("device")
             yield ToldEvent(
                 PartEvent(
-                    float(told["at"]),
+                    float(reported["at"]),
                     node,
                     "",
-                    _text(told.get("change")) or "raised",
-                    _text(told.get("check")),
-                    _text(told.get("severity")),
-                    _text(told.get("action")),
-                    _text(told.get("summary")),
-                    _texts(told.get("evidence")),
+                    _text(reported.get("change")) or "raised",
+                    _text(reported.get("check")),
+                    _text(reported.get("severity")),
+                    _text(reported.get("action")),
+                    _text(reported.get("summary")),
+                    _texts(reported.get("evidence")),
                 ),
                 device if isinstance(device, str) else "",
                 uuid if isinstance(uuid, str) else "",
@@ -112,4 +112,4 @@ def _text(value: Any) -> str:
 
 
 def _texts(value: Any) -> tuple[str, ...]:
-    return tuple(_text(one) for one in value[:EVIDENCE_MAX]) if isinstance(value, list) else ()
+    return tuple(_text(item) for item in value[:EVIDENCE_MAX]) if isinstance(value, list) else ()

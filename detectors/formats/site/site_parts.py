@@ -55,26 +55,28 @@ def parse_site_parts(text: bytes | str) -> tuple[TopologyEdge, ...]:
     Raises SourceError that says what is wrong: a rack that no [[rack]] has, a node in two racks, a name given twice.
     """
     try:
-        told = msgspec.toml.decode(text, type=_SiteFile)
+        reported = msgspec.toml.decode(text, type=_SiteFile)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise SourceError(f"not a file of racks, power feeds and coolant loops: {error}") from error
-    edges = _racks(told.rack)
+    edges = _racks(reported.rack)
     _check_count(edges)
-    racks = {one.name for one in told.rack}
+    racks = {item.name for item in reported.rack}
     for kind, supplies in (
-        (HangsOn.POWER_FEED, told.power_feed),
-        (HangsOn.COOLANT_LOOP, told.coolant_loop),
+        (HangsOn.POWER_FEED, reported.power_feed),
+        (HangsOn.COOLANT_LOOP, reported.coolant_loop),
     ):
-        _check_once(kind, [one.name for one in supplies])
-        for one in supplies:
-            unknown = [name for name in one.racks if name not in racks]
+        _check_once(kind, [supply.name for supply in supplies])
+        for supply in supplies:
+            unknown = [name for name in supply.racks if name not in racks]
             if unknown:
-                raise SourceError(f"{kind.value} {one.name}: there is no [[rack]] {unknown[0]!r}")
+                raise SourceError(
+                    f"{kind.value} {supply.name}: there is no [[rack]] {unknown[0]!r}"
+                )
             edges += [
-                edge(name, one.name, EdgeOrigin.SITE, is_node=False, kind=kind)
-                for name in one.racks
+                edge(name, supply.name, EdgeOrigin.SITE, is_node=False, kind=kind)
+                for name in supply.racks
             ]
-            edges += _below(one.nodes, one.name, kind)
+            edges += _below(supply.nodes, supply.name, kind)
             _check_count(edges)
     if not edges:
         raise SourceError("the file names no rack, power feed or coolant loop with nodes")
@@ -82,14 +84,14 @@ def parse_site_parts(text: bytes | str) -> tuple[TopologyEdge, ...]:
 
 
 def _racks(racks: tuple[_Rack, ...]) -> list[TopologyEdge]:
-    _check_once(HangsOn.RACK, [one.name for one in racks])
+    _check_once(HangsOn.RACK, [rack.name for rack in racks])
     rack_of: dict[str, str] = {}
     edges: list[TopologyEdge] = []
-    for one in racks:
-        for below in _below(one.nodes, one.name, HangsOn.RACK):
-            held = rack_of.setdefault(below.below, one.name)
-            if held != one.name:
-                raise SourceError(f"node {below.below} stands in two racks: {held} and {one.name}")
+    for rack in racks:
+        for below in _below(rack.nodes, rack.name, HangsOn.RACK):
+            held = rack_of.setdefault(below.below, rack.name)
+            if held != rack.name:
+                raise SourceError(f"node {below.below} stands in two racks: {held} and {rack.name}")
             edges.append(below)
     return edges
 

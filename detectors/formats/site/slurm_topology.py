@@ -53,12 +53,12 @@ def parse_network(text: bytes | str) -> NetworkTopology:
         text = _decode(text)
     if text.lstrip().startswith("{"):
         return decode_topology(text)
-    told = _Told()
+    reported = _Told()
     if _YAML.match(text):
-        _read_yaml(text, told)
+        _read_yaml(text, reported)
     else:
-        _read_lines(text, told)
-    return told.topology()
+        _read_lines(text, reported)
+    return reported.topology()
 
 
 @dataclass(slots=True)
@@ -106,13 +106,13 @@ def _decode(body: bytes) -> str:
         ) from error
 
 
-def _read_lines(text: str, told: _Told) -> None:
+def _read_lines(text: str, reported: _Told) -> None:
     lines = text.splitlines()
     if len(lines) > LINES_MAX:
         raise SourceError(f"{len(lines)} lines of topology: more than {LINES_MAX}")
     for number, line in _whole_lines(lines):
         try:
-            _read_line(line, told)
+            _read_line(line, reported)
         except SourceError as error:
             raise SourceError(f"topology, line {number}: {error}") from error
 
@@ -131,24 +131,24 @@ def _whole_lines(lines: list[str]) -> Iterator[tuple[int, str]]:
     yield first, held
 
 
-def _read_line(line: str, told: _Told) -> None:
-    pairs = {one[1].lower(): one[2] or one[3] or "" for one in _PAIR.finditer(line)}
+def _read_line(line: str, reported: _Told) -> None:
+    pairs = {item[1].lower(): item[2] or item[3] or "" for item in _PAIR.finditer(line)}
     words = _PAIR.sub("", line).split()
     if not words and (not pairs or next(iter(pairs)) in _PLANNED):
         return
     if len(words) == 2 and not pairs:
-        told.hang(_name(words[0]), True, _name(words[1]))
+        reported.hang(_name(words[0]), True, _name(words[1]))
     elif "switchname" in pairs:
         switch = _name(pairs["switchname"])
         if pairs.get("level", "0") != "0":
             pairs["nodes"] = ""  # `scontrol` prints all nodes below: these hang on lower switches
         for key, is_node in (("nodes", True), ("switches", False)):
             for below in expand_hosts(pairs[key]) if pairs.get(key) else ():
-                told.hang(below, is_node, switch)
+                reported.hang(below, is_node, switch)
     elif "blockname" in pairs:
         name = _name(pairs["blockname"])
         if pairs.get("nodes"):  # Slurm has blocks without nodes, for those that join later
-            told.add_block(name, expand_hosts(pairs["nodes"]))
+            reported.add_block(name, expand_hosts(pairs["nodes"]))
     else:
         raise SourceError(f"neither a switch, a block nor 'host switch': {line[:80]!r}")
 
@@ -187,7 +187,7 @@ class _YamlTopology(msgspec.Struct):
     block: _YamlBlocks | None = None
 
 
-def _read_yaml(text: str, told: _Told) -> None:
+def _read_yaml(text: str, reported: _Told) -> None:
     """Read topology.yaml: of several topologies the cluster's default comes first, and what it names holds."""
     try:
         found = msgspec.yaml.decode(text, type=list[_YamlTopology])
@@ -195,27 +195,27 @@ def _read_yaml(text: str, told: _Told) -> None:
         raise SourceError("topology.yaml is read with PyYAML, which is not installed: `pip install pyyaml`, or give what `scontrol show topology` prints") from error  # fmt: skip
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise SourceError(f"not a topology.yaml of Slurm: {error}") from error
-    found.sort(key=lambda one: not one.cluster_default)
-    for one in found:
+    found.sort(key=lambda item: not item.cluster_default)
+    for item in found:
         try:
-            _read_tree(one.tree or _YamlTree(), told)
-            _read_blocks(one.block or _YamlBlocks(), told)
+            _read_tree(item.tree or _YamlTree(), reported)
+            _read_blocks(item.block or _YamlBlocks(), reported)
         except SourceError as error:
-            raise SourceError(f"topology {one.topology!r:.80}: {error}") from error
+            raise SourceError(f"topology {item.topology!r:.80}: {error}") from error
 
 
-def _read_tree(tree: _YamlTree, told: _Told) -> None:
-    known = set(told.switches_of)
-    for one in tree.switches:
-        switch = _name(one.switch)
-        for hosts, is_node in ((one.nodes, True), (one.children, False)):
+def _read_tree(tree: _YamlTree, reported: _Told) -> None:
+    known = set(reported.switches_of)
+    for item in tree.switches:
+        switch = _name(item.switch)
+        for hosts, is_node in ((item.nodes, True), (item.children, False)):
             for below in expand_hosts(hosts) if hosts else ():
                 if (below, is_node) not in known:
-                    told.hang(below, is_node, switch)
+                    reported.hang(below, is_node, switch)
 
 
-def _read_blocks(blocks: _YamlBlocks, told: _Told) -> None:
-    known = set(told.blocks)
-    for one in blocks.blocks:
-        if one.nodes and one.block not in known:
-            told.add_block(_name(one.block), expand_hosts(one.nodes))
+def _read_blocks(blocks: _YamlBlocks, reported: _Told) -> None:
+    known = set(reported.blocks)
+    for block in blocks.blocks:
+        if block.nodes and block.block not in known:
+            reported.add_block(_name(block.block), expand_hosts(block.nodes))

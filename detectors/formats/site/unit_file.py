@@ -43,7 +43,7 @@ class UnitFile(Generic[_Reading]):
             raise SourceError(
                 f"file of {self._noun}s of format {page.format!r:.40} with {len(readings)} {self._listed}: want {self._format}, at most {UNITS_MAX}"
             )
-        for name, count in Counter(one.name for one in readings).items():
+        for name, count in Counter(reading.name for reading in readings).items():
             if count > 1:
                 raise SourceError(f"a file of {self._noun}s names {name!r:.80} {count} times")
             if not 1 <= len(name) <= NAME_CHARACTERS_MAX or not is_printable(name):
@@ -53,11 +53,11 @@ class UnitFile(Generic[_Reading]):
         return readings
 
     def encode(self, readings: Iterable[_Reading]) -> bytes:
-        page = self._page(self._format, tuple(sorted(readings, key=lambda one: one.name)))
+        page = self._page(self._format, tuple(sorted(readings, key=lambda reading: reading.name)))
         return msgspec.json.format(msgspec.json.encode(page), indent=1)
 
 
 def worst_health(items: Sequence[Item], parts: Collection[BmcPart]) -> str:
     """Return the worst health that these parts say of themselves: ok, warning or critical; empty: none says."""
-    levels = [one.level for one in items if isinstance(one, BmcHealth) and one.part in parts]
-    return HealthLevel(max(one.value for one in levels)).name.lower() if levels else ""
+    levels = [item.level for item in items if isinstance(item, BmcHealth) and item.part in parts]
+    return HealthLevel(max(level.value for level in levels)).name.lower() if levels else ""

@@ -93,15 +93,19 @@ def _of_newest_groups(operations: list[Operation]) -> list[Operation]:
     """
     begins: dict[str, int] = {}  # group: the place where its newest life begins
     newest: dict[str, int] = {}
-    for place, one in enumerate(operations):
-        if one.is_p2p:
+    for place, operation in enumerate(operations):
+        if operation.is_p2p:
             continue
-        if one.sequence <= 1 < newest.get(one.group, 0):
-            begins[one.group] = place
-        newest[one.group] = one.sequence
+        if operation.sequence <= 1 < newest.get(operation.group, 0):
+            begins[operation.group] = place
+        newest[operation.group] = operation.sequence
     if not begins:
         return operations
-    return [one for place, one in enumerate(operations) if place >= begins.get(one.group, 0)]
+    return [
+        operation
+        for place, operation in enumerate(operations)
+        if place >= begins.get(operation.group, 0)
+    ]
 
 
 def _complete_batches(operations: list[Operation]) -> list[Operation]:
@@ -110,15 +114,15 @@ def _complete_batches(operations: list[Operation]) -> list[Operation]:
     The parts have its number, and PyTorch updates the state of its last entry alone (pytorch/pytorch#137969).
     """
     states = {
-        (one.group, one.is_p2p, one.sequence): one.state
-        for one in operations
-        if one.kind.endswith("coalesced")
+        (operation.group, operation.is_p2p, operation.sequence): operation.state
+        for operation in operations
+        if operation.kind.endswith("coalesced")
     }
     completed = []
-    for one in sorted(operations, key=lambda operation: operation.record):
-        state = states.get((one.group, one.is_p2p, one.sequence), one.state)
-        is_done = one.state is OperationState.DONE
-        completed.append(one if is_done or state is one.state else replace(one, state=state))
+    for item in sorted(operations, key=lambda operation: operation.record):
+        state = states.get((item.group, item.is_p2p, item.sequence), item.state)
+        is_done = item.state is OperationState.DONE
+        completed.append(item if is_done or state is item.state else replace(item, state=state))
     return completed
 
 
@@ -290,7 +294,7 @@ def _text(value: Any, name: str) -> str:
 def _texts(value: Any) -> tuple[str, ...]:
     if not isinstance(value, (list, tuple)):
         return ()
-    return tuple(_text(one, "dtype") for one in value[:TENSORS_MAX])
+    return tuple(_text(item, "dtype") for item in value[:TENSORS_MAX])
 
 
 def _sizes(value: Any) -> tuple[tuple[int, ...], ...]:

@@ -20,13 +20,15 @@ def read(columns: Mapping[str, Sequence[object]], name: str) -> HostTable:
     if "node" in columns:
         require(columns, ("node", "value"), "host metrics")
         nodes = [str(node) for node in columns["node"]]
-        metrics = [str(one) for one in columns.get("metric", [name] * len(nodes))]
+        metrics = [str(column) for column in columns.get("metric", [name] * len(nodes))]
         value = number_column(columns["value"], "value")
     else:
         named = [column for column in columns if column != "time"]
         nodes = [column for column in named for _time in times]
         metrics = [name] * len(nodes)
-        value = np.concatenate([number_column(columns[one], one) for one in named] or [times[:0]])
+        value = np.concatenate(
+            [number_column(columns[column], column) for column in named] or [times[:0]]
+        )
         times = np.tile(times, len(named))
     good = np.isfinite(times) & (np.abs(times) < 2**53)
     if not good.any():

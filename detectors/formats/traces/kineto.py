@@ -86,11 +86,11 @@ def _peers(groups: object, rank: int) -> tuple[tuple[int | str, ...], bool]:
             ranks = group["ranks"]
             described = str(group.get("pg_desc", ""))
             if rank in ranks and len(ranks) > 1 and _REPLICAS.search(described):
-                found.add(tuple(sorted(int(one) for one in ranks if isinstance(one, int))))
+                found.add(tuple(sorted(int(item) for item in ranks if isinstance(item, int))))
     if not found:
         return ("all",), True
     # the smallest of several: it is within one stage and tensor parallel place
-    return ("replicas", *min(found, key=lambda one: (len(one), one))), len(found) == 1
+    return ("replicas", *min(found, key=lambda item: (len(item), item))), len(found) == 1
 
 
 def _steps(events: list[Any]) -> tuple[dict[int, float], dict[int, float], int]:

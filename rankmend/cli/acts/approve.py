@@ -112,9 +112,9 @@ def cancel(incident: str, reason: str, access: Access, as_json: bool) -> None:
 
     with asking_job(access) as client:
         jobs = client.jobs()
-        job = next((one for one in jobs if one.incident_id == incident), None)
+        job = next((item for item in jobs if item.incident_id == incident), None)
         if job is None:
-            known = sorted(one.incident_id for one in jobs if one.incident_id is not None)
+            known = sorted(item.incident_id for item in jobs if item.incident_id is not None)
             fail(f"incident {incident!r} is not open" + _listed("open", known) + client.searched)
         done = client.command(
             job.job_id, PersonAct.CANCEL, reason=reason, incident_id=incident, key=new_key()
@@ -159,8 +159,8 @@ def plan(job: str, node: str | None, access: Access, as_json: bool) -> None:
         found = find_job(client, job)
         shown = client.dry_run(found.job_id, node)
         is_waiting = any(
-            (one.job_id, one.incident_id) == (shown.job_id, shown.incident_id)
-            for one in client.plans()
+            (item.job_id, item.incident_id) == (shown.job_id, shown.incident_id)
+            for item in client.plans()
         )
     if as_json:
         print_json({"plan": _json(shown), "is_waiting": is_waiting})

@@ -55,27 +55,27 @@ def drain(
     from recovery.messages.outside import PersonAct
 
     with asking(access) as client:
-        views = [one for one in client.nodes() if one.node == node and one.ranks]
+        views = [item for item in client.nodes() if item.node == node and item.ranks]
         if now and views:
             confirm(
                 f"{_ranks_text(views)}. Restart them elsewhere from the newest checkpoint?", yes=yes
             )
-        told, refused = [client.drain(node, reason, is_expected=expected).text], []
+        reported, refused = [client.drain(node, reason, is_expected=expected).text], []
         for view in views if now else ():
             try:
                 done = client.command(
                     view.job_id, PersonAct.LEAVE_NODE, reason=reason, node=node, key=new_key()
                 )
-                told.append(f"job {view.job_id}: {done.text}")
+                reported.append(f"job {view.job_id}: {done.text}")
             except ConflictError as error:
                 refused.append(f"job {view.job_id} stays on the node: {explain(error, access)}")
         if views and not now:
-            told.append(f"{_ranks_text(views)}: --now moves them")
+            reported.append(f"{_ranks_text(views)}: --now moves them")
     tell(
-        told,
+        reported,
         as_json=as_json,
         refused=refused,
-        ranks={one.job_id: one.ranks for one in views},
+        ranks={item.job_id: item.ranks for item in views},
     )
     for problem in refused:
         echo(printable(f"rankmend: {problem}"), err=True)
@@ -86,7 +86,7 @@ def drain(
 def _ranks_text(views: "list[wire.NodeView]") -> str:
     from detectors.wording import counted
 
-    jobs = ", ".join(f"{counted(len(one.ranks), 'rank')} of job {one.job_id}" for one in views)
+    jobs = ", ".join(f"{counted(len(view.ranks), 'rank')} of job {view.job_id}" for view in views)
     return f"{views[0].node} runs {jobs}"
 
 

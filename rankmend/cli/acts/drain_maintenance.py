@@ -110,7 +110,9 @@ def list_windows(access: Access, as_json: bool) -> None:
 
     now_unix_s = time.time()
     with asking(access) as client:
-        windows = [one for one in client.cluster().windows if one.until_unix_s > now_unix_s]
+        windows = [
+            window for window in client.cluster().windows if window.until_unix_s > now_unix_s
+        ]
     if as_json:
         print_json({"windows": msgspec.to_builtins(windows)})
         return
@@ -121,9 +123,9 @@ def list_windows(access: Access, as_json: bool) -> None:
     from rich.table import Table
 
     table = Table("id", "nodes", "from", "until", "by", "reason", box=box.SIMPLE)
-    for one in sorted(windows, key=lambda window: window.from_unix_s):
-        span = (say_time(one.from_unix_s), say_time(one.until_unix_s))
-        table.add_row(one.window_id, ", ".join(one.nodes), *span, one.who, one.reason)
+    for item in sorted(windows, key=lambda window: window.from_unix_s):
+        span = (say_time(item.from_unix_s), say_time(item.until_unix_s))
+        table.add_row(item.window_id, ", ".join(item.nodes), *span, item.who, item.reason)
     console().print(table)
 
 

@@ -107,13 +107,13 @@ def resume(
     _check_one(cluster, job, node)
     if job is not None:
         with asking_job(access) as jobs:
-            told = _resume_job(jobs, job, reason)
+            reported = _resume_job(jobs, job, reason)
     else:
         with asking(access) as client:
-            told = (
+            reported = (
                 [client.resume(reason).text] if node is None else _resume_node(client, node, reason)
             )
-    tell(told, as_json=as_json)
+    tell(reported, as_json=as_json)
 
 
 def _check_one(cluster: bool, job: str | None, node: str | None) -> None:
@@ -127,7 +127,7 @@ def _resume_job(client: JobClient, wanted: str, reason: str) -> list[str]:
     job = find_job(client, wanted)
     scope = f"job:{job.job_id}"
     is_paused = job.is_paused
-    if any(one.scope == scope for one in client.cluster().paused):
+    if any(item.scope == scope for item in client.cluster().paused):
         client.resume(reason, scope)
         is_paused = True
     if not is_paused:
@@ -143,7 +143,7 @@ def _is_drained(client: "OperatorClient", node: str) -> bool:
 
     for view in (client.slurm, client.kubernetes):
         try:
-            if any(one.node == node and one.is_ours for one in view().nodes):
+            if any(item.node == node and item.is_ours for item in view().nodes):
                 return True
         except RefusedError as error:
             if error.status not in (403, 404):  # 404: an older controller
@@ -156,36 +156,38 @@ def _resume_node(client: "OperatorClient", node: str, reason: str) -> list[str]:
     from recovery.controller.job.spelling import say_unknown
     from recovery.messages.outside import PersonAct, Refusal
 
-    told = []
+    reported = []
     scope = f"node:{node}"
     before = client.cluster()
-    if any(one.scope == scope for one in before.paused):
-        told.append(client.resume(reason, scope).text)
-    if any(one.node == node for one in before.held) or _is_drained(client, node):
-        told.append(client.release(node, reason).text)
-    windows = [one for one in before.windows if _covers(one.nodes, node)]
+    if any(item.scope == scope for item in before.paused):
+        reported.append(client.resume(reason, scope).text)
+    if any(item.node == node for item in before.held) or _is_drained(client, node):
+        reported.append(client.release(node, reason).text)
+    windows = [window for window in before.windows if _covers(window.nodes, node)]
     refused = []
-    for view in [one for one in client.nodes() if one.node == node]:
+    for view in [item for item in client.nodes() if item.node == node]:
         try:
             client.command(view.job_id, PersonAct.RESUME, reason=reason, node=node, key=new_key())
-            told.append(f"job {view.job_id} may use {node} again")
+            reported.append(f"job {view.job_id} may use {node} again")
         except ConflictError as error:
             if error.problem.refusal != Refusal.NOT_HELD.value:
                 refused.append(f"job {view.job_id}: {error.problem.error}")
         except JobEndedError:
             continue  # it ended meanwhile
-    if not told:
-        known = {one.node for one in client.nodes()} | {one.node for one in before.held}
+    if not reported:
+        known = {item.node for item in client.nodes()} | {item.node for item in before.held}
         if not refused and not windows and node not in known:
             fail(say_unknown("node", node, known))
-        kept = "".join(f"; maintenance window {one.window_id} names it" for one in windows)
-        fail("; ".join(refused) or f"node {node} is neither paused nor held back{kept}")
-    told += refused
-    told += [
-        f"maintenance window {one.window_id} names {node} (rankmend maintenance remove {one.window_id})"
-        for one in windows
+        retained = "".join(
+            f"; maintenance window {window.window_id} names it" for window in windows
+        )
+        fail("; ".join(refused) or f"node {node} is neither paused nor held back{retained}")
+    reported += refused
+    reported += [
+        f"maintenance window {window.window_id} names {node} (rankmend maintenance remove {window.window_id})"
+        for window in windows
     ]
-    return told
+    return reported
 
 
 def _covers(patterns: list[str], node: str) -> bool:

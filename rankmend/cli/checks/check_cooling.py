@@ -35,9 +35,9 @@ def cooling(**options: Any) -> None:
         harmed="hot",
         harmed_title="hot",
         columns=(
-            UnitColumn("flow l/min", lambda one: one.flow_liters_per_s, 60),
-            UnitColumn("rise K", lambda one: one.rise_kelvin),
-            UnitColumn("pressure kPa", lambda one: one.pressure_pascals, 1e-3),
+            UnitColumn("flow l/min", lambda item: item.flow_liters_per_s, 60),
+            UnitColumn("rise K", lambda item: item.rise_kelvin),
+            UnitColumn("pressure kPa", lambda item: item.pressure_pascals, 1e-3),
         ),
     )
     check_units(check, **options)

@@ -54,8 +54,8 @@ def fleet(pages: tuple[Path, ...], as_json: bool) -> None:
     libraries: list[RankLibrary] = []
     try:
         for path in list_pages(pages):
-            versions[path.stem], told = read_node(path)
-            libraries += told
+            versions[path.stem], reported = read_node(path)
+            libraries += reported
     except (RankmendError, OSError) as error:
         fail(str(error), UNREADABLE)
     drifts, mixed = find_drift(versions), find_mixed_jobs(libraries)
@@ -100,7 +100,7 @@ def read_node(path: Path) -> "tuple[dict[str, str], list[RankLibrary]]":
             found.setdefault(labels["component"], set()).add(version)
     if not found:
         raise SourceError(f"{path} names no version: it is not a metrics page of an agent")
-    told = [
+    reported = [
         RankLibrary(
             node=path.stem,
             job_id=rank[0],
@@ -111,7 +111,7 @@ def read_node(path: Path) -> "tuple[dict[str, str], list[RankLibrary]]":
         )
         for rank, versions in libraries.items()
     ]
-    return {component: ", ".join(sorted(some)) for component, some in found.items()}, told
+    return {component: ", ".join(sorted(some)) for component, some in found.items()}, reported
 
 
 def _number(text: str) -> int:
@@ -131,13 +131,13 @@ def _print_drift(drifts: "list[Drift]", mixed: "list[MixedJob]", nodes: int) -> 
         table.add_column("component", no_wrap=True)
         table.add_column("most have", overflow="fold")
         table.add_column("others", ratio=1, overflow="fold")
-        for one in drifts:
-            others = [f"{node} {version}" for node, version in one.others]
-            if one.usual is None:
-                others = [f"{version} on {count}" for version, count in one.counts]
+        for drift in drifts:
+            others = [f"{node} {version}" for node, version in drift.others]
+            if drift.usual is None:
+                others = [f"{version} on {count}" for version, count in drift.counts]
             table.add_row(
-                Text(one.component),
-                Text(one.usual or "no majority"),
+                Text(drift.component),
+                Text(drift.usual or "no majority"),
                 Text(names_in_words(others)),
             )
         console.print(table)
@@ -208,17 +208,19 @@ def lemons(
 
     with reading(access, state_dir) as reader:
         faults = [
-            BlamedNode(node, one.cause, one.opened_unix_s, one.job_id, kind)
-            for one in reader.incidents(None)
-            for node, kind in _counted(one)
+            BlamedNode(node, incident.cause, incident.opened_unix_s, incident.job_id, kind)
+            for incident in reader.incidents(None)
+            for node, kind in _counted(incident)
         ]
     found = find_lemons(faults, time.time(), days, faults_min)
-    over = {one.node: find_over(Counter(dict(one.kinds)), rules) for one in found}
+    over = {lemon.node: find_over(Counter(dict(lemon.kinds)), rules) for lemon in found}
     if as_json:
         more = {} if policy_file is None else {"over": over}
         print_json({"days": days, "min": faults_min, "lemons": found, **more})
     else:
-        said = {node: one.in_words(days) if one is not None else "-" for node, one in over.items()}
+        said = {
+            node: item.in_words(days) if item is not None else "-" for node, item in over.items()
+        }
         _print_lemons(found, days, faults_min, said if policy_file is not None else {})
     sys.exit(1 if found else 0)
 
@@ -234,11 +236,11 @@ def _print_lemons(found: "list[Lemon]", days: float, faults_min: int, over: dict
     table = Table(box=box.SIMPLE_HEAD)
     for name in ("node", "faults", "by kind", "newest", *(["over the limit"] if over else [])):
         table.add_column(name, overflow="fold")
-    for one in found:
-        kinds = ", ".join(f"{count} {kind}" for kind, count in one.kinds)
-        newest = local_time(one.newest_unix_s, "%Y-%m-%d %H:%M")
-        more = [Text(over[one.node])] if over else []
-        table.add_row(Text(one.node), str(one.faults), Text(kinds), newest, *more)
+    for item in found:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in item.kinds)
+        newest = local_time(item.newest_unix_s, "%Y-%m-%d %H:%M")
+        more = [Text(over[item.node])] if over else []
+        table.add_row(Text(item.node), str(item.faults), Text(kinds), newest, *more)
     output.console().print(table)
 
 
@@ -247,5 +249,5 @@ def _counted(incident: "wire.IncidentView") -> "list[tuple[str, str]]":
     from detectors.finding import Blame
 
     if incident.charges or incident.blamed_before:
-        return [(one.node, one.kind) for one in incident.charges if one.counts]
+        return [(charge.node, charge.kind) for charge in incident.charges if charge.counts]
     return [(incident.node, "")] if incident.blame == Blame.RANK.value else []

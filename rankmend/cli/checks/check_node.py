@@ -142,10 +142,10 @@ def node(
 
 def exit_code(page: dict[str, Any]) -> int:
     """Return the worst severity that is not silenced; a check that could not run is a warning."""
-    heard = {found["severity"] for found in page["findings"] if not found["is_silenced"]}
-    if "critical" in heard:
+    received = {found["severity"] for found in page["findings"] if not found["is_silenced"]}
+    if "critical" in received:
         return _CRITICAL
-    return _WARNING if "warning" in heard or page["silent"] or page["blocked"] else 0
+    return _WARNING if "warning" in received or page["silent"] or page["blocked"] else 0
 
 
 def _configured(path: Path | None, procfs: str | None, sysfs: str | None) -> "AgentConfig":

@@ -157,7 +157,7 @@ def _print_result(fitness: "Fitness", result: "DrainResult", error: str) -> None
     if error:
         lines.append(f"node not checked: {error}")
     if result.outcome.value != "not_needed":
-        said = f"drain: {result.outcome.value.replace('_', ' ')}"
-        lines.append(": ".join(part for part in (said, result.note or result.reason) if part))
+        message = f"drain: {result.outcome.value.replace('_', ' ')}"
+        lines.append(": ".join(part for part in (message, result.note or result.reason) if part))
     for line in lines:
         echo(f"rankmend: {line}", err=True)

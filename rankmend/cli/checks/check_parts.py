@@ -81,20 +81,22 @@ def parts(
         found = _brought_up(known, pages, findings, now_unix_s)
         if history_file is not None:
             _write_history(history_file, found)
-        strange = set(serials) - {one.serial for one in found.values()}
+        strange = set(serials) - {item.serial for item in found.values()}
         if strange:
             fail(f"no part has the serial number {min(strange)!r}", UNREADABLE)
-        bad = [one for one in found.values() if one.stays and has_to_be_repaired(one)]
-        wanted = bad + [one for one in found.values() if one.serial in serials and one not in bad]
+        bad = [item for item in found.values() if item.stays and has_to_be_repaired(item)]
+        wanted = bad + [
+            item for item in found.values() if item.serial in serials and item not in bad
+        ]
         written = _write_orders(repair_dir, wanted, now_unix_s) if repair_dir is not None else []
     except (RankmendError, OSError) as error:
         fail(str(error), UNREADABLE)
     if as_json:
-        print_json({"parts": len(found), "repair": bad, "files": [str(one) for one in written]})
+        print_json({"parts": len(found), "repair": bad, "files": [str(order) for order in written]})
     else:
-        for one in bad:
-            event = worst_of(one)
-            echo(f"{one.kind} {one.serial}: {one.place.node} {one.place.device} {one.place.slot}: {event.summary}")  # fmt: skip
+        for item in bad:
+            event = worst_of(item)
+            echo(f"{item.kind} {item.serial}: {item.place.node} {item.place.device} {item.place.slot}: {event.summary}")  # fmt: skip
         echo(f"{len(found)} parts, {len(bad)} in need of repair, {len(written)} files written")
     sys.exit(1 if bad else 0)
 
@@ -116,7 +118,7 @@ def part(serial: str, history_file: Path, as_json: bool) -> None:
     Exit codes: 0 shown, 64 unknown part or unreadable file.
     """
     try:
-        found = [one for one in _read_history(history_file).values() if one.serial == serial]
+        found = [item for item in _read_history(history_file).values() if item.serial == serial]
     except RankmendError as error:
         fail(str(error), UNREADABLE)
     if not found:
@@ -124,22 +126,26 @@ def part(serial: str, history_file: Path, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    for one in found:
-        echo(order_of(one, time.time()), nl=False)
+    for item in found:
+        echo(order_of(item, time.time()), nl=False)
 
 
 def has_to_be_repaired(history: "PartHistory") -> bool:
     return any(
-        one.severity == "critical" or one.action in _NEEDS_REPAIR
-        for one in history.open_events
-        if one.node == history.place.node  # a finding that nobody ended where the part has left
+        event.severity == "critical" or event.action in _NEEDS_REPAIR
+        for event in history.open_events
+        if event.node == history.place.node  # a finding that nobody ended where the part has left
     )
 
 
 def worst_of(history: "PartHistory") -> "PartEvent":
     return max(
         history.open_events,
-        key=lambda one: (one.action in _NEEDS_REPAIR, one.severity == "critical", one.unix_s),
+        key=lambda event: (
+            event.action in _NEEDS_REPAIR,
+            event.severity == "critical",
+            event.unix_s,
+        ),
     )
 
 
@@ -156,18 +162,22 @@ def order_of(history: "PartHistory", now_unix_s: float) -> str:
         "",
         "Found:",
     ]
-    for one in history.events:
-        where = "" if one.node == place.node else f" (in {one.node} {one.slot})".replace(" )", ")")
-        lines.append(
-            f"  {_moment(one.unix_s)}  {one.change}: {one.summary} [{one.check}, {one.severity}, {one.action}]{where}"
+    for event in history.events:
+        where = (
+            ""
+            if event.node == place.node
+            else f" (in {event.node} {event.slot})".replace(" )", ")")
         )
-        lines += [f"      {text}" for text in one.evidence]
+        lines.append(
+            f"  {_moment(event.unix_s)}  {event.change}: {event.summary} [{event.check}, {event.severity}, {event.action}]{where}"
+        )
+        lines += [f"      {text}" for text in event.evidence]
     if not history.events:
         lines.append("  nothing")
     lines += ["", "Where it was:"]
     lines += [
-        f"  {_moment(one.first_unix_s)} to {_moment(one.last_unix_s)}  {one.node} {one.slot} {one.device}"
-        for one in history.stays
+        f"  {_moment(stay.first_unix_s)} to {_moment(stay.last_unix_s)}  {stay.node} {stay.slot} {stay.device}"
+        for stay in history.stays
     ]
     from rankmend.printable import printable
 
@@ -187,20 +197,20 @@ def _brought_up(
     from detectors.formats.site.part_pages import read_findings_journal, read_part_page
     from detectors.parts.part_history import PARTS_MAX, note_events, note_seen
 
-    seen, told = [], []
+    seen, reported = [], []
     for path in list_pages(pages):
         text = read_capped(path, _PAGE_BYTES_MAX, SourceError).decode("utf-8", "replace")
         parts_here, active = read_part_page(path.stem, text, now_unix_s)
         seen += parts_here
-        told += active
+        reported += active
     for path in sorted(findings.glob("*.jsonl*")) if findings is not None else ():
         node = path.name.partition(".jsonl")[0]
         text = read_capped(path, _PAGE_BYTES_MAX, SourceError).decode("utf-8", "replace")
-        told[:0] = read_findings_journal(node, text)
+        reported[:0] = read_findings_journal(node, text)
     found = note_seen(known, seen, now_unix_s)
     if len(found) > PARTS_MAX:
         raise SourceError(f"{len(found)} parts: at most {PARTS_MAX}")
-    return note_events(found, told)
+    return note_events(found, reported)
 
 
 def _read_history(path: Path) -> "dict[str, PartHistory]":
@@ -218,7 +228,7 @@ def _read_history(path: Path) -> "dict[str, PartHistory]":
         found = msgspec.convert(page["parts"], list[PartHistory])
     except (msgspec.MsgspecError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise SourceError(f"{path} is not a history of parts: {error}") from error
-    return {one.key: one for one in found if one.stays}
+    return {item.key: item for item in found if item.stays}
 
 
 def _write_history(path: Path, found: "dict[str, PartHistory]") -> None:
@@ -231,12 +241,12 @@ def _write_history(path: Path, found: "dict[str, PartHistory]") -> None:
 def _write_orders(folder: Path, wanted: "list[PartHistory]", now_unix_s: float) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
-    for one in wanted:
-        name = _UNSAFE.sub("_", one.key)[:200]
+    for item in wanted:
+        name = _UNSAFE.sub("_", item.key)[:200]
         path = folder / f"{name}.txt"
         if path in written:  # two serial numbers that differ in odd characters only
             path = folder / f"{name}-{len(written)}.txt"
-        body = order_of(one, now_unix_s).encode("utf-8", "replace")
+        body = order_of(item, now_unix_s).encode("utf-8", "replace")
         replace_file(path, body, StorageError, mode=0o644, durable=False)
         written.append(path)
     return written

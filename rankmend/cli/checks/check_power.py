@@ -35,9 +35,9 @@ def power(**options: Any) -> None:
         harmed="short",
         harmed_title="short of power",
         columns=(
-            UnitColumn("power kW", lambda one: one.power_watts, 1e-3),
-            UnitColumn("limit kW", lambda one: one.power_watts_max, 1e-3),
-            UnitColumn("load", lambda one: one.load_ratio, form=".0%"),
+            UnitColumn("power kW", lambda item: item.power_watts, 1e-3),
+            UnitColumn("limit kW", lambda item: item.power_watts_max, 1e-3),
+            UnitColumn("load", lambda item: item.load_ratio, form=".0%"),
         ),
     )
     check_units(check, **options)

@@ -155,13 +155,13 @@ class Sieve:
         if not may_go_on:
             numbers = [number for number, form in enumerate(forms) if form in telling]
             lines = piece.split(b"\n")
-            kept = [
+            retained = [
                 lines[number]
                 for number in numbers
                 if any(text in lines[number] for text in telling[forms[number]])
             ]
-            self._skip(len(forms) - len(kept))
-            yield from kept
+            self._skip(len(forms) - len(retained))
+            yield from retained
             return
         lines, left_out = _split(piece), 0
         for line, form, after in zip(lines, forms, [*lines[1:], b""], strict=True):

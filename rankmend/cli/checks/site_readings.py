@@ -131,10 +131,10 @@ def check_units(
     except (RankmendError, OSError) as error:
         fail(str(error), UNREADABLE)
     if as_json:
-        print_json([_plain(check, one) for one in found])
+        print_json([_plain(check, item) for item in found])
     else:
         _print(check, found)
-    sys.exit(1 if any(one.is_bad or one.is_stale for one in found) else 0)
+    sys.exit(1 if any(item.is_bad or item.is_stale for item in found) else 0)
 
 
 def _walk_redfish(
@@ -182,7 +182,7 @@ def _nodes_with(symptom: "SharedSymptom", pages: "Sequence[Path]") -> tuple[set[
         text = read_capped(path, BYTES_MAX, SourceError).decode("utf-8", "replace")
         known.add(path.stem)
         _parts, events = read_part_page(path.stem, text, 0.0)
-        if any(symptom_of(one.event.check) is symptom for one in events):
+        if any(symptom_of(event.event.check) is symptom for event in events):
             hit.add(path.stem)
     return known, hit
 
@@ -190,25 +190,25 @@ def _nodes_with(symptom: "SharedSymptom", pages: "Sequence[Path]") -> tuple[set[
 def _note(path: Path, file: "UnitFile[Any]", new: Any) -> None:
     """Put a reading into the file; the site's limits of the unit stay."""
     body = read_if_there(path, BYTES_MAX, StorageError)
-    known = {one.name: one for one in file.parse(body)} if body else {}
+    known = {item.name: item for item in file.parse(body)} if body else {}
     if new.name in known:
-        limits = [one.name for one in fields(new) if one.name.endswith(("_min", "_max"))]
+        limits = [field.name for field in fields(new) if field.name.endswith(("_min", "_max"))]
         new = replace(new, **{limit: getattr(known[new.name], limit) for limit in limits})
     known[new.name] = new
     replace_file(path.resolve(), file.encode(known.values()) + b"\n", StorageError, mode=0o644)
 
 
-def _plain(check: SiteCheck, one: "UnitVerdict") -> dict[str, Any]:
-    faults = [asdict(fault) for fault in one.faults]
+def _plain(check: SiteCheck, verdict: "UnitVerdict") -> dict[str, Any]:
+    faults = [asdict(fault) for fault in verdict.faults]
     return {
-        check.unit: one.unit,
+        check.unit: verdict.unit,
         "faults": [{k: v for k, v in fault.items() if v is not None} for fault in faults],
-        "is_stale": one.is_stale,
-        "reading": None if one.reading is None else asdict(one.reading),  # type: ignore[call-overload]
-        "nodes": one.nodes,
-        check.harmed: one.harmed,
-        "is_named": one.is_named,
-        "words": one.in_words(),
+        "is_stale": verdict.is_stale,
+        "reading": None if verdict.reading is None else asdict(verdict.reading),  # type: ignore[call-overload]
+        "nodes": verdict.nodes,
+        check.harmed: verdict.harmed,
+        "is_named": verdict.is_named,
+        "words": verdict.in_words(),
     }
 
 
@@ -221,10 +221,10 @@ def _print(check: SiteCheck, found: "tuple[UnitVerdict, ...]") -> None:
     table.add_column(check.unit, overflow="fold")
     for title in (*(column.title for column in check.columns), "nodes", check.harmed_title):
         table.add_column(title, justify="right")
-    for one in found:
-        cells = [column.cell(one.reading) for column in check.columns]
-        table.add_row(Text(one.unit), *cells, str(len(one.nodes)), str(len(one.harmed)))
+    for item in found:
+        cells = [column.cell(item.reading) for column in check.columns]
+        table.add_row(Text(item.unit), *cells, str(len(item.nodes)), str(len(item.harmed)))
     output.console().print(table)
-    for one in found:
-        if one.is_bad or one.is_stale:
-            echo(one.in_words())
+    for item in found:
+        if item.is_bad or item.is_stale:
+            echo(item.in_words())

@@ -157,12 +157,14 @@ def read_dumps(folder: Path) -> Dumps:
     usable = [(name, read) for name, read in found if read.dumps]
     if not usable:
         reasons = [reason for _name, read in found for reason in read.unread.values()]
-        told = f": {reasons[0]}" if reasons else ""
-        raise SourceError(f"no readable flight-recorder dump in {folder}{told}")
+        reported = f": {reasons[0]}" if reasons else ""
+        raise SourceError(f"no readable flight-recorder dump in {folder}{reported}")
     times_s = [
         max((d.newest_s or 0.0 for d in read.dumps.values()), default=0) for _n, read in usable
     ]
-    newest = max(range(len(usable)), key=lambda one: (times_s[one], len(usable[one][1].dumps)))
+    newest = max(
+        range(len(usable)), key=lambda number: (times_s[number], len(usable[number][1].dumps))
+    )
     name, _taken = usable[newest]
     usable = [usable[newest], *usable[:newest], *usable[newest + 1 :]]
     taken, names = _join_hosts(usable)
@@ -215,7 +217,7 @@ def _join_hosts(series: list[tuple[str, Dumps]]) -> tuple[Dumps, list[str]]:
 
 
 def _newest_s(read: Dumps) -> float | None:
-    return max((one.newest_s for one in read.dumps.values() if one.newest_s), default=None)
+    return max((dump.newest_s for dump in read.dumps.values() if dump.newest_s), default=None)
 
 
 def _by_groups(series: list[tuple[str, Dumps]]) -> list[tuple[str, Dumps]] | None:

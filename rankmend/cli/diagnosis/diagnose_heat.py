@@ -57,15 +57,15 @@ def print_slow(
     for explanation in explanations:
         console.print(Text(explanation.reason, style="bold"), soft_wrap=True)
         for cause in explanation.causes:
-            told = f"  {cause.cause} ({cause.confidence:.2f}), action {cause.action.value}"
-            console.print(Text(told), soft_wrap=True)
+            reported = f"  {cause.cause} ({cause.confidence:.2f}), action {cause.action.value}"
+            console.print(Text(reported), soft_wrap=True)
             for shown in cause.evidence:
                 console.print(
                     Text(f"    {shown.source}: {shown.text}", style="dim"), soft_wrap=True
                 )
         if explanation.missing:
-            told = f"  not measured: {', '.join(explanation.missing)}"
-            console.print(Text(told, style="dim"), soft_wrap=True)
+            reported = f"  not measured: {', '.join(explanation.missing)}"
+            console.print(Text(reported, style="dim"), soft_wrap=True)
     suspects = [suspect.row for suspect in found.suspects]
     rows, ratios, width = _heat(table, MAP_ROWS_MAX, MAP_COLUMNS_MAX, suspects)
     console.print()

@@ -57,10 +57,10 @@ def _table(files: tuple[Path, ...], options: dict[str, Any]) -> "HostTable":
     if options["url"] is not None:
         if files:
             raise ConfigError("give files or --prometheus, not both")
-        asked = Prometheus(options["url"], options["token_file"])
+        requested = Prometheus(options["url"], options["token_file"])
         end_s = options["end"] or time.time()
         start_s = options["start"] or end_s - LOOK_BACK_S
-        readings = asked.readings(
+        readings = requested.readings(
             SELECTIONS, start_s, end_s, job_id=options["job_id"], nodes_max=NODES_MAX
         )
         return table_of(readings)
@@ -68,7 +68,7 @@ def _table(files: tuple[Path, ...], options: dict[str, Any]) -> "HostTable":
         raise ConfigError("no input: name files, or give --prometheus URL")
     if len(files) == 1 and files[0].suffix == ".csv":
         return read_csv_table(files[0])
-    return table_of(read_files([str(one) for one in files], METRICS))
+    return table_of(read_files([str(file) for file in files], METRICS))
 
 
 def read_csv_table(path: Path) -> "HostTable":

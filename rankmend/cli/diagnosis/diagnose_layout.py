@@ -58,8 +58,8 @@ def read_hosts(path: Path) -> dict[int, Place]:
         has_number = words[0].isascii() and words[0].isdecimal() and len(words) in (2, 3)
         match = _SLOTS.search(line.strip())
         if is_numbered not in (None, has_number) or not (has_number or match):
-            told = 'neither "rank host [device]" nor "host slots=8"'
-            raise SourceError(f"{path}, line {number + 1}: {told}: {line[:80]!r}")
+            reported = 'neither "rank host [device]" nor "host slots=8"'
+            raise SourceError(f"{path}, line {number + 1}: {reported}: {line[:80]!r}")
         is_numbered = has_number
         if has_number:
             rank = int(words[0])

@@ -82,8 +82,8 @@ def log(files: tuple[Path, ...], second_opinion: str | None, as_json: bool) -> N
         sys.stdout.flush()  # the other answer takes a while
     opinion = ask_program(words, page) if words is not None else None
     if as_json:
-        told = {} if opinion is None else {"second_opinion": asdict(opinion)}
-        print_json({**page, **told})
+        reported = {} if opinion is None else {"second_opinion": asdict(opinion)}
+        print_json({**page, **reported})
     elif opinion is not None:
         _print_opinion(opinion)
     sys.exit(EXIT_CODES[verdict.decision.value] if verdict.is_training_log else NO_TRAINING_LOG)

@@ -166,7 +166,9 @@ class Prometheus:
         step_s = max(STEP_S_MIN, (end_s - start_s) / 10)
         answer = self._ask(f"group by (node) ({chosen})", start_s, end_s, step_s)
         try:
-            known = {str(one["metric"].get("node", "")) for one in answer["data"]["result"]} - {""}
+            known = {str(item["metric"].get("node", "")) for item in answer["data"]["result"]} - {
+                ""
+            }
         except (KeyError, TypeError, AttributeError) as error:
             raise SourceError(
                 f"{self._base} did not answer as Prometheus does: {str(answer)[:200]}"
@@ -206,8 +208,8 @@ class Prometheus:
             reason = cause if isinstance(cause, OSError) else error
             raise SourceError(f"cannot query {self._base}: {reason}") from error
         if answer.status != 200:
-            told = data[:2_000].decode("utf-8", "replace")
-            raise SourceError(f"{self._base} answered {answer.status} to {query}: {told[:300]}")
+            reported = data[:2_000].decode("utf-8", "replace")
+            raise SourceError(f"{self._base} answered {answer.status} to {query}: {reported[:300]}")
         if len(data) > ANSWER_BYTES_MAX:
             raise SourceError(
                 f"{self._base} sent more than {ANSWER_BYTES_MAX} bytes in answer to {query}"

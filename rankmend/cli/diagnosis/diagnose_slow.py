@@ -102,7 +102,7 @@ def slow(
         end = {} if found.end is None else {"end": {"step": found.end}}
         why = {}
         if explanations is not None:
-            why = {"hardware": [explanation_page(one) for one in explanations]}
+            why = {"hardware": [explanation_page(explanation) for explanation in explanations]}
         page = diagnosis_page(found.diagnosis())
         spans = [_span_page(columns, span) for span in found.spans]
         print_json({**page, "parts": list(found.parts), "spans": spans, **end, **why})
@@ -119,7 +119,10 @@ def _span_page(table: "WorkTable", span: "Span") -> dict[str, Any]:
     goes_on = span.end >= len(table.steps)
     return {
         "reason": span.reason.value,
-        "workers": [{"rank": one.rank, "worker": one.worker, "host": one.host} for one in workers],
+        "workers": [
+            {"rank": worker.rank, "worker": worker.worker, "host": worker.host}
+            for worker in workers
+        ],
         "ratio": span.ratio,
         "onset": {"step": table.steps[span.first]},
         **({} if goes_on else {"end": {"step": table.steps[span.end - 1]}}),
@@ -184,18 +187,20 @@ def _explain(
     }
     section = sections.get(found.class_name or "", SlowSection.UNKNOWN)
     accused = [
-        SlowPlace(section, one.rank, one.host, one.device or one.nic, options["job_id"])
-        for one in found.culprits[:ACCUSED_MAX]
+        SlowPlace(
+            section, culprit.rank, culprit.host, culprit.device or culprit.nic, options["job_id"]
+        )
+        for culprit in found.culprits[:ACCUSED_MAX]
     ]
     window = _window(table, found, options)
     url, token_file = options["url"], options["token_file"]
-    asked = Prometheus(url, token_file) if url is not None else None
+    requested = Prometheus(url, token_file) if url is not None else None
     readings = read_files(options["metrics"], METRICS)
-    if asked is not None:
+    if requested is not None:
         if isinf(window.start_s) or isinf(window.end_s):
             raise ConfigError("the records have no unix times: give --start and --end")
-        nodes = [one.node for one in accused if one.node]
-        readings += asked.readings(
+        nodes = [item.node for item in accused if item.node]
+        readings += requested.readings(
             SELECTIONS, window.start_s, window.end_s, nodes=nodes, job_id=options["job_id"]
         )
     if not readings:
@@ -204,9 +209,9 @@ def _explain(
         )
     explanations = explain_slow(accused, readings, window)
     culprits = list(found.culprits)
-    for place, one in enumerate(explanations):
-        if one.causes:
-            worker, best = culprits[place], one.causes[0]
+    for place, explanation in enumerate(explanations):
+        if explanation.causes:
+            worker, best = culprits[place], explanation.causes[0]
             device = worker.device
             if best.scope in (Scope.GPU, Scope.NIC):
                 device = device or best.device or None
@@ -225,7 +230,7 @@ def _window(table: "WorkTable", found: "SlowDiagnosis", options: dict[str, Any])
     known = known[np.isfinite(known)]
     start_s, end_s = (float(known.min()), float(known.max())) if len(known) else (-inf, inf)
     onset_s = options["onset_s"]
-    always = any(one.reason is Reason.ALWAYS_SLOWER for one in found.suspects)
+    always = any(suspect.reason is Reason.ALWAYS_SLOWER for suspect in found.suspects)
     if onset_s is None and found.onset is not None and table.starts_s is not None and not always:
         begun = float(table.starts_s[table.steps.index(found.onset)])
         onset_s = begun if isfinite(begun) else None

@@ -35,31 +35,31 @@ def load(file: Path) -> "WorkTable | Delays":
     files = _files(file)
     traces: list[Any] = []
     records: list[Any] = []
-    for one in files:
-        data = _bytes(one)
+    for item in files:
+        data = _bytes(item)
         if data[:4] == b"PAR1":
-            return _from_columns(_parquet(data), files, one)
-        text = _decode(data, one)
+            return _from_columns(_parquet(data), files, item)
+        text = _decode(data, item)
         if not text.lstrip("\ufeff \r\n\t").startswith(("{", "[")):
             from detectors.formats.traces.neutral import read_csv
 
-            return _from_columns(read_csv(text.lstrip("\ufeff")), files, one)
+            return _from_columns(read_csv(text.lstrip("\ufeff")), files, item)
         document = _json(text)
         if kineto.is_trace(document):
             traces.append(document)
             continue
         if isinstance(document, dict) and len(text.strip().splitlines()) > 1:
             keys = ", ".join(map(str, list(document)[:8]))
-            raise SourceError(f"{one}: one JSON object of {keys}: neither a trace nor records")
-        rows = document if isinstance(document, list) else _rows(text, one)
+            raise SourceError(f"{item}: one JSON object of {keys}: neither a trace nor records")
+        rows = document if isinstance(document, list) else _rows(text, item)
         if not all(isinstance(row, dict) for row in rows):
-            raise SourceError(f"{one}: neither a trace nor records")
+            raise SourceError(f"{item}: neither a trace nor records")
         if rows and nccl_inspector.is_record(rows[0]):
             records.extend(rows)
             continue
         from detectors.formats.traces.neutral import read_lines
 
-        return _from_columns(read_lines(text), files, one)
+        return _from_columns(read_lines(text), files, item)
     if traces and records:
         raise SourceError(
             f"{len(traces)} profiler traces and {len(records)} NCCL records are mixed; give one kind"
@@ -71,17 +71,21 @@ def _files(file: Path) -> list[Path]:
     try:
         if not file.is_dir():
             return [file]
-        files = sorted(one for one in file.iterdir() if one.suffix in SUFFIXES and one.is_file())
+        files = sorted(
+            path for path in file.iterdir() if path.suffix in SUFFIXES and path.is_file()
+        )
     except OSError as error:
         raise SourceError(f"cannot read: {error.strerror or error}") from error
-    tables = [one for one in files if one.suffix in (".parquet", ".csv")]
+    tables = [item for item in files if item.suffix in (".parquet", ".csv")]
     if len(tables) == 1:
         return tables
     if len(tables) > 1:
-        raise SourceError(f"several tables; name one: {', '.join(one.name for one in tables[:8])}")
+        raise SourceError(
+            f"several tables; name one: {', '.join(table.name for table in tables[:8])}"
+        )
     if not files or len(files) > FILES_MAX:
         raise SourceError(f"{len(files)} files with a known suffix; expected 1 to {FILES_MAX}")
-    if sum(one.stat().st_size for one in files) > ALL_BYTES_MAX:
+    if sum(item.stat().st_size for item in files) > ALL_BYTES_MAX:
         raise SourceError(f"more than {ALL_BYTES_MAX} bytes")
     return files
 

@@ -100,7 +100,7 @@ def _require(wanted: "list[Scenario]", page: Path | None) -> None:
 
         require(Extra.REPORT, "the HTML page")
     try:
-        if any(one.job.launcher is DrillLauncher.TORCHRUN for one in wanted):
+        if any(item.job.launcher is DrillLauncher.TORCHRUN for item in wanted):
             require_torchrun()
     except RankmendError as error:
         fail(str(error), _USAGE)
@@ -117,7 +117,7 @@ def _run_all(
     try:
         home.mkdir(parents=True, exist_ok=True)
         reports = [
-            _run(one, Path(tempfile.mkdtemp(prefix=f"{one.name}-", dir=home))) for one in wanted
+            _run(item, Path(tempfile.mkdtemp(prefix=f"{item.name}-", dir=home))) for item in wanted
         ]
         _write(reports, page, junit)
     except (RankmendError, OSError) as error:
@@ -125,8 +125,8 @@ def _run_all(
     if as_json:
         from recovery.lab.drill.drill_report import plain_drill
 
-        print_json([plain_drill(one) for one in reports])
-    return 0 if all(one.held for one in reports) else _NOT_HELD
+        print_json([plain_drill(report) for report in reports])
+    return 0 if all(report.held for report in reports) else _NOT_HELD
 
 
 def _run(scenario: "Scenario", folder: Path) -> "DrillReport":
@@ -163,7 +163,7 @@ def _write(reports: "list[DrillReport]", page: Path | None, junit: Path | None) 
 
 def _list(scenarios: "list[Scenario]", *, as_json: bool) -> None:
     if as_json:
-        print_json([{"scenario": one.name, "about": one.about} for one in scenarios])
+        print_json([{"scenario": scenario.name, "about": scenario.about} for scenario in scenarios])
         return
-    for one in scenarios:
-        echo(printable(f"{one.name:<18} {one.about}"))
+    for scenario in scenarios:
+        echo(printable(f"{scenario.name:<18} {scenario.about}"))

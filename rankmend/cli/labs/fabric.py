@@ -308,16 +308,16 @@ def topology(
         fail(str(error), _USAGE)
     if target is None:
         echo_exact(body.decode())
-    for one, other in contradictions(found):
+    for item, other in contradictions(found):
         echo(
-            f"rankmend: {one.below} {one.port}: {one.origin.value} says {one.above}, {other.origin.value} says {other.above}",
+            f"rankmend: {item.below} {item.port}: {item.origin.value} says {item.above}, {other.origin.value} says {other.above}",
             err=True,
         )
-    said = [one.in_words() for one in doubts]
-    said += [one.in_words() for one in split]
-    said += [one.in_words() for one in scattered]
-    said += [one.in_words() for one in find_crossed(found)]
-    said += [one.in_words() for one in find_strays(found)]
+    said = [doubt.in_words() for doubt in doubts]
+    said += [item.in_words() for item in split]
+    said += [item.in_words() for item in scattered]
+    said += [cable.in_words() for cable in find_crossed(found)]
+    said += [stray.in_words() for stray in find_strays(found)]
     for words in said:
         echo(f"rankmend: {words}", err=True)
 
@@ -376,7 +376,7 @@ def blame(
             for hosts, _slash, nic in (listed.partition("/") for listed in nodes)
             for node in expand_hosts(hosts)
         ]
-        strange = sorted({one.node for one in bad} - set(known))
+        strange = sorted({item.node for item in bad} - set(known))
         if strange:
             fail(f"{strange[0]} is not in {'--among' if among else 'the topology'}", _USAGE)
         workers, hit = find_workers(bad, known, parts)
@@ -386,7 +386,7 @@ def blame(
     if as_json:
         print_json({**to_plain(found), "words": found.in_words()})
     else:
-        noun = "NIC" if any(one.nic for one in workers) else "node"
+        noun = "NIC" if any(worker.nic for worker in workers) else "node"
         echo(found.in_words(noun) or f"one {noun} shares nothing")
     sys.exit(0 if found.end is BlameEnd.NAMED else 1)
 
@@ -427,7 +427,7 @@ def history(node: str, as_json: bool, state_dir: Path | None) -> None:
     if as_json:
         import msgspec
 
-        print_json([msgspec.to_builtins(one) for one in found])
+        print_json([msgspec.to_builtins(item) for item in found])
         return
     if not found:
         fail(f"no test of {node} is kept here (the first node of a test keeps its results)")

@@ -91,7 +91,7 @@ def _show_nodes(report: "FabricReport") -> None:
     from recovery.lab.fabric.fabric_report import node_rates
 
     rates = node_rates(report)
-    order = sorted(rates, key=lambda node: min(one or 0.0 for one in rates[node]))
+    order = sorted(rates, key=lambda node: min(item or 0.0 for item in rates[node]))
     table = Table()
     for name in ("node", "leaf switch", "sends", "receives"):
         table.add_column(name, justify="right" if name in ("sends", "receives") else "left")
@@ -110,10 +110,10 @@ def _show_collectives(report: "FabricReport") -> None:
     table = Table()
     for name in ("collective", "size", "time", "bus bandwidth", "expected", "in preferred order"):
         table.add_column(name, justify="left" if name == "collective" else "right")
-    for one in report.collectives:
+    for collective in report.collectives:
         table.add_row(
-            one.operation, size(one.size_bytes), _milliseconds(one.seconds), rate(one.bus_bytes_per_s),
-            _milliseconds(one.expected_s), _milliseconds(one.preferred_s),
+            collective.operation, size(collective.size_bytes), _milliseconds(collective.seconds), rate(collective.bus_bytes_per_s),
+            _milliseconds(collective.expected_s), _milliseconds(collective.preferred_s),
         )  # fmt: skip
     console(is_wide=True).print(table)
     if report.preferred_order != report.network.nodes:
@@ -138,10 +138,10 @@ def _show_running(found: "RunningFlows") -> None:
     table = Table()
     for name in ("flow", "protocol", "program", "source port", "rate"):
         table.add_column(name, justify="right" if name in ("source port", "rate") else "left")
-    for one in found.flows[:_ROWS_MAX]:
-        name = "RoCE" if one.protocol == "udp" else "TCP"
+    for flow in found.flows[:_ROWS_MAX]:
+        name = "RoCE" if flow.protocol == "udp" else "TCP"
         table.add_row(
-            one.name, name, one.program or "-", str(one.source_port), rate(one.bytes_per_s)
+            flow.name, name, flow.program or "-", str(flow.source_port), rate(flow.bytes_per_s)
         )
     console(is_wide=True).print(table)
     if len(found.flows) > _ROWS_MAX:
@@ -214,10 +214,10 @@ def show_history(node: str, records: "Sequence[FabricNodeRecord]") -> None:
         table.add_column(
             name, justify="right" if name in ("sends", "receives", "usual") else "left"
         )
-    for one in records:
-        verdict = "; ".join(f"slow {name}" for name in one.accused) or "-"
+    for record in records:
+        verdict = "; ".join(f"slow {name}" for name in record.accused) or "-"
         table.add_row(
-            local_time(one.at_unix_s, "%Y-%m-%d %H:%M"), one.kind,
-            one.transport.value, rate(one.sends_bytes_per_s), rate(one.receives_bytes_per_s), rate(one.usual_bytes_per_s), verdict,
+            local_time(record.at_unix_s, "%Y-%m-%d %H:%M"), record.kind,
+            record.transport.value, rate(record.sends_bytes_per_s), rate(record.receives_bytes_per_s), rate(record.usual_bytes_per_s), verdict,
         )  # fmt: skip
     console(is_wide=True).print(table)

@@ -169,7 +169,7 @@ def _request(
     from recovery.lab.inject.fault import FaultKind
     from recovery.lab.inject.request import FaultOptions, FaultRequest, check_request, parse_target
 
-    known = {one.value: one for one in FaultKind}
+    known = {kind.value: kind for kind in FaultKind}
     if fault not in known:
         raise ConfigError(f"{fault!r:.80} is not a fault; the faults are {', '.join(known)}")
     request = FaultRequest(
@@ -236,7 +236,7 @@ def _confirm(place: "FaultPlace", plan: "FaultPlan", yes: int) -> None:
 
 
 def _show_plan(place: "FaultPlace", plan: "FaultPlan", *, as_json: bool) -> None:
-    undo = [one.in_words() for one in reversed(plan.undo)]
+    undo = [item.in_words() for item in reversed(plan.undo)]
     if plan.prepare is not None:
         undo.append("put back what was kept or saved")
     if plan.helper:
@@ -280,17 +280,17 @@ def _undo(places: "InjectPlaces", *, as_json: bool) -> None:
     if as_json:
         print_json({"undone": mended, "standing": standing})
     else:
-        for one in mended:
-            if not one.problems:
-                echo(f"undone: {one.fault} on {one.target} ({one.injection_id})")
+        for item in mended:
+            if not item.problems:
+                echo(f"undone: {item.fault} on {item.target} ({item.injection_id})")
         if not mended:
             echo("nothing was left to undo")
-        living = [one for one in standing if one not in {done.injection_id for done in mended}]
+        living = [item for item in standing if item not in {done.injection_id for done in mended}]
         for name in living:
             echo(f"{name} is still active; its own supervisor will undo it")
-    problems = [(one, problem) for one in mended for problem in one.problems]
-    for one, problem in problems:
-        echo(printable(f"rankmend: {one.injection_id}: {problem}"), err=True)
+    problems = [(item, problem) for item in mended for problem in item.problems]
+    for item, problem in problems:
+        echo(printable(f"rankmend: {item.injection_id}: {problem}"), err=True)
     if problems:
         raise SystemExit(_FAILED)
 

@@ -243,7 +243,7 @@ def _study(options: dict[str, Any], progress: Progress) -> "Study":
     if availability is not None:
         ample = replace(setup, spares=-(-setup.nodes * 15 // 100))
         outcomes = rebuild(assumptions, ample).run(seeds, progress("spares"))
-        wanted = max(planning.spares_for([one], availability) for one in outcomes)
+        wanted = max(planning.spares_for([outcome], availability) for outcome in outcomes)
         setup = replace(setup, spares=wanted)
     best: list[BestInterval] = []
     outcomes = rebuild(assumptions).run(seeds, progress("runs"))

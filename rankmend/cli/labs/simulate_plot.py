@@ -22,18 +22,20 @@ def write_plot(path: Path, pyplot: Any, study: "Study") -> None:
     )
     for axis, title in zip(axes, titles_of(study), strict=True):
         axis.set_title(title, loc="left", fontsize=10, fontweight="bold", wrap=True)
-    parts = {name: one for name, one in total_parts(study.outcomes).items() if name != "productive"}
+    parts = {
+        name: part for name, part in total_parts(study.outcomes).items() if name != "productive"
+    }
     _bars(axes[0], {name: (100 * o.p10, 100 * o.p50, 100 * o.p90) for name, o in parts.items()})
     axes[0].set_xlabel("share of the time lost, % (10th, 50th and 90th percentile)")
     lost = dict(list(losses(study.outcomes).items())[:_CAUSES_DRAWN])
-    _bars(axes[1], {name: (one.p10, one.p50, one.p90) for name, one in lost.items()})
+    _bars(axes[1], {name: (item.p10, item.p50, item.p90) for name, item in lost.items()})
     axes[1].set_xlabel("lost GPU-hours")
     if study.intervals:
         for best, colour in zip(study.intervals, _COLOURS, strict=False):
-            seconds = [one.interval_s for one in best.measured]
+            seconds = [interval.interval_s for interval in best.measured]
             axes[2].plot(
                 seconds,
-                [100 * one.ettr.p50 for one in best.measured],
+                [100 * interval.ettr.p50 for interval in best.measured],
                 "o-",
                 color=colour,
                 label=best.tier,
@@ -42,8 +44,8 @@ def write_plot(path: Path, pyplot: Any, study: "Study") -> None:
         axes[2].set(xscale="log", xlabel="interval, s", ylabel="ETTR, %")
         axes[2].legend()
     if study.worth:
-        won = {one.what: one.gpu_hours for one in study.worth}
-        _bars(axes[-1], {name: (one.p10, one.p50, one.p90) for name, one in won.items()})
+        won = {worth.what: worth.gpu_hours for worth in study.worth}
+        _bars(axes[-1], {name: (item.p10, item.p50, item.p90) for name, item in won.items()})
         axes[-1].set_xlabel("GPU-hours won")
     try:
         figure.savefig(path)
@@ -56,7 +58,7 @@ def titles_of(study: "Study") -> list[str]:
     from recovery.accounting.goodput.time_words import figure, share
     from recovery.lab.simulation.campaign import losses, total_parts
 
-    parts = {name: one.p50 for name, one in total_parts(study.outcomes).items()}
+    parts = {name: part.p50 for name, part in total_parts(study.outcomes).items()}
     parts.pop("productive", None)
     lost, titles = sum(parts.values()), []
     if lost > 0:
@@ -65,7 +67,7 @@ def titles_of(study: "Study") -> list[str]:
         titles.append(f"{figure(100 * lost)} % of the time is lost, {of_it}")
     else:
         titles.append("No time is lost")
-    causes = {name: one.p50 for name, one in losses(study.outcomes).items()}
+    causes = {name: loss.p50 for name, loss in losses(study.outcomes).items()}
     whole = sum(causes.values())
     if whole > 0:
         first = max(causes, key=lambda name: causes[name])
@@ -76,12 +78,12 @@ def titles_of(study: "Study") -> list[str]:
         titles.append("No GPU-hour is lost")
     if study.intervals:
         best = study.intervals[0]
-        peak = max(best.measured, key=lambda one: one.ettr.p50)
+        peak = max(best.measured, key=lambda interval: interval.ettr.p50)
         titles.append(
             f"The best interval of {best.tier} is {figure(peak.interval_s)} s; Daly's formula says {figure(best.daly_s)} s"
         )
     if study.worth:
-        top = max(study.worth, key=lambda one: one.gpu_hours.p50)
+        top = max(study.worth, key=lambda worth: worth.gpu_hours.p50)
         titles.append(f"{top.what} wins the most: {figure(top.gpu_hours.p50)} GPU-hours")
     return titles
 

@@ -26,32 +26,36 @@ def plain(study: "Study") -> dict[str, Any]:
         "faults": study.source,
         "seeds": list(study.seeds),
         "assumptions": asdict(study.assumptions),
-        "ettr_ratio": asdict(spread(one.ettr_ratio for one in outcomes)),
-        "incidents": asdict(spread(one.incidents for one in outcomes)),
+        "ettr_ratio": asdict(spread(outcome.ettr_ratio for outcome in outcomes)),
+        "incidents": asdict(spread(outcome.incidents for outcome in outcomes)),
         "mttr_s": _mttr(study),
         "mttr_phases_s": _dicts(phase_means(outcomes, [part.value for part in PHASES])),
         "parts_ratio": _dicts(total_parts(outcomes)),
         "lost_gpu_hours": _dicts(losses(outcomes)),
-        "lost_gpu_hours_total": asdict(spread(one.lost_gpu_hours_total for one in outcomes)),
-        "nodes_left": asdict(spread(one.moves for one in outcomes)),
-        "given_up": asdict(spread(one.escalations for one in outcomes)),
-        "availability_ratio": asdict(spread(one.availability_ratio for one in outcomes)),
+        "lost_gpu_hours_total": asdict(
+            spread(outcome.lost_gpu_hours_total for outcome in outcomes)
+        ),
+        "nodes_left": asdict(spread(outcome.moves for outcome in outcomes)),
+        "given_up": asdict(spread(outcome.escalations for outcome in outcomes)),
+        "availability_ratio": asdict(spread(outcome.availability_ratio for outcome in outcomes)),
         "spares_wanted_for_ratio": study.availability_ratio,
         "spares_for": _spares_for(study),
-        "intervals": [asdict(one) | {"best_s": one.best_s} for one in study.intervals],
-        "what_if": [asdict(one) for one in study.worth],
-        "runs": [asdict(one) | {"ettr_ratio": one.ettr_ratio} for one in outcomes],
+        "intervals": [
+            asdict(interval) | {"best_s": interval.best_s} for interval in study.intervals
+        ],
+        "what_if": [asdict(worth) for worth in study.worth],
+        "runs": [asdict(outcome) | {"ettr_ratio": outcome.ettr_ratio} for outcome in outcomes],
     }
 
 
 def _dicts(spreads: "Mapping[str, Spread]") -> dict[str, Any]:
-    return {name: asdict(one) for name, one in spreads.items()}
+    return {name: asdict(item) for name, item in spreads.items()}
 
 
 def _mttr(study: "Study") -> dict[str, float] | None:
     from recovery.lab.simulation.campaign import spread
 
-    means = [one.mttr_s for one in study.outcomes if one.mttr_s is not None]
+    means = [outcome.mttr_s for outcome in study.outcomes if outcome.mttr_s is not None]
     return asdict(spread(means)) if means else None
 
 
@@ -79,35 +83,45 @@ def show(study: "Study") -> None:
     _row(
         table,
         "effective training time (ETTR)",
-        spread(one.ettr_ratio for one in outcomes),
+        spread(outcome.ettr_ratio for outcome in outcomes),
         _percent,
     )
-    _row(table, "incidents", spread(one.incidents for one in outcomes), _whole)
-    means = [one.mttr_s for one in outcomes if one.mttr_s is not None]
+    _row(table, "incidents", spread(outcome.incidents for outcome in outcomes), _whole)
+    means = [outcome.mttr_s for outcome in outcomes if outcome.mttr_s is not None]
     if means:
         _row(table, "MTTR, mean of a run, s", spread(means), _one)
-    _row(table, "lost GPU-hours", spread(one.lost_gpu_hours_total for one in outcomes), _whole)
-    _row(table, "nodes left", spread(one.moves for one in outcomes), _whole)
+    _row(
+        table,
+        "lost GPU-hours",
+        spread(outcome.lost_gpu_hours_total for outcome in outcomes),
+        _whole,
+    )
+    _row(table, "nodes left", spread(outcome.moves for outcome in outcomes), _whole)
     _row(
         table,
         "given up, started again by a person",
-        spread(one.escalations for one in outcomes),
+        spread(outcome.escalations for outcome in outcomes),
         _whole,
     )
-    _row(table, "enough usable nodes", spread(one.availability_ratio for one in outcomes), _percent)
+    _row(
+        table,
+        "enough usable nodes",
+        spread(outcome.availability_ratio for outcome in outcomes),
+        _percent,
+    )
     out.print(table)
     table = _table("share of the time", "10 %", "median", "90 %")
-    for name, one in sorted(total_parts(outcomes).items(), key=lambda pair: -pair[1].p50):
-        _row(table, name, one, _percent)
+    for name, item in sorted(total_parts(outcomes).items(), key=lambda pair: -pair[1].p50):
+        _row(table, name, item, _percent)
     out.print(table)
     table = _table("phase of MTTR, s an incident", "10 %", "median", "90 %")
-    for name, one in phase_means(outcomes, [part.value for part in PHASES]).items():
-        _row(table, name, one, _one)
+    for name, item in phase_means(outcomes, [part.value for part in PHASES]).items():
+        _row(table, name, item, _one)
     out.print(table)
     table = _table("lost GPU-hours by cause", "10 %", "median", "90 %")
     found = losses(outcomes)
-    for name, one in list(found.items())[:_CAUSES_SHOWN]:
-        _row(table, name, one, _whole)
+    for name, item in list(found.items())[:_CAUSES_SHOWN]:
+        _row(table, name, item, _whole)
     out.print(table)
     if len(found) > _CAUSES_SHOWN:
         out.print(f"and {len(found) - _CAUSES_SHOWN} more causes (--json)")
@@ -127,20 +141,20 @@ def _show_plans(study: "Study", out: Any) -> None:
         )
     if study.worth:
         table = _table("what if", "ETTR, median", "GPU-hours won: 10 %", "median", "90 %")
-        for one in study.worth:
-            won = one.gpu_hours
+        for worth in study.worth:
+            won = worth.gpu_hours
             cells = (_whole(won.p10), _whole(won.p50), _whole(won.p90))
-            table.add_row(one.what, _percent(one.ettr.p50), *cells)
+            table.add_row(worth.what, _percent(worth.ettr.p50), *cells)
         out.print(table)
 
 
 def _interval_table(best: "BestInterval") -> "Table":
     table = _table(f"interval of the {best.tier} tier, s", "ETTR, 10 %", "median", "90 %", "")
-    for one in best.measured:
-        mark = "best" if one.interval_s == best.best_s else ""
+    for interval in best.measured:
+        mark = "best" if interval.interval_s == best.best_s else ""
         table.add_row(
-            _one(one.interval_s), _percent(one.ettr.p10), _percent(one.ettr.p50),
-            _percent(one.ettr.p90), mark,
+            _one(interval.interval_s), _percent(interval.ettr.p10), _percent(interval.ettr.p50),
+            _percent(interval.ettr.p90), mark,
         )  # fmt: skip
     return table
 
@@ -155,8 +169,8 @@ def _table(*names: str) -> "Table":
     return table
 
 
-def _row(table: "Table", name: str, one: "Spread", form: Callable[[float], str]) -> None:
-    table.add_row(name, form(one.p10), form(one.p50), form(one.p90))
+def _row(table: "Table", name: str, item: "Spread", form: Callable[[float], str]) -> None:
+    table.add_row(name, form(item.p10), form(item.p50), form(item.p90))
 
 
 def _percent(ratio: float) -> str:

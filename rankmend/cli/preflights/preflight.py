@@ -205,7 +205,7 @@ def merge(target: Path, sources: tuple[Path, ...]) -> None:
         baseline_file.save(target, merged)
     except (RankmendError, OSError) as error:
         fail(str(error), UNCHECKED)
-    nodes = {one.node for samples in merged.samples.values() for one in samples}
+    nodes = {sample.node for samples in merged.samples.values() for sample in samples}
     echo(f"{target}: {len(merged.samples)} figures by model, of {len(nodes)} nodes")
 
 
@@ -213,9 +213,9 @@ def _check(level_name: str, time_s: float | None, options: dict[str, Any]) -> No
     from detectors.preflight.levels import FlightLevel
 
     as_json, use = options.pop("as_json"), options.pop("use")
-    asked = CheckOptions(**options)
+    requested = CheckOptions(**options)
     try:
-        done = check_this_node(FlightLevel(level_name), time_s, asked)
+        done = check_this_node(FlightLevel(level_name), time_s, requested)
     except (RankmendError, OSError) as error:
         if use == "prolog":  # a typo must not drain one node after the other
             echo(f"rankmend: {error}; node not checked", err=True)
@@ -226,7 +226,7 @@ def _check(level_name: str, time_s: float | None, options: dict[str, Any]) -> No
         print_plan(level_name, done.plan, as_json=as_json)
         sys.exit(0)
     if use == "prolog" and code < _SIGNALLED:
-        code = prolog_code(result, done.held, acts=asked.act, is_hang_cause=asked.hold_hung)
+        code = prolog_code(result, done.held, acts=requested.act, is_hang_cause=requested.hold_hung)
     if as_json:
         print_json({**result.to_json(), "hold": done.held, "exit_code": code})
     else:

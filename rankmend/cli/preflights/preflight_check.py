@@ -246,8 +246,8 @@ def _network_step(level: "FlightLevel", options: CheckOptions, node: str) -> "Fl
         options.node_rank,
     )
     words = (sys.executable, *program("recovery.lab.fabric.flight_child"))
-    asked = msgspec.json.encode(share).decode()
-    return FlightStep(NAME, (), _NETWORK_S + 5.0, program=(*words, asked), needs_others=True)
+    requested = msgspec.json.encode(share).decode()
+    return FlightStep(NAME, (), _NETWORK_S + 5.0, program=(*words, requested), needs_others=True)
 
 
 def _storages(
@@ -259,8 +259,8 @@ def _storages(
     if not options.no_disk:
         found.append(TestedStorage(str(options.disk.absolute()), "disk", FILE_BYTES[level]))
     if options.checkpoint_dir is not None:
-        asked = options.checkpoint_bytes or usual_bytes or FILE_BYTES[level]
-        size = int(min(asked, CHECKPOINT_BYTES_MAX[level]))
+        requested = options.checkpoint_bytes or usual_bytes or FILE_BYTES[level]
+        size = int(min(requested, CHECKPOINT_BYTES_MAX[level]))
         folder = str(options.checkpoint_dir.absolute())
         rate = policy.node_storage_bytes_per_s
         found.append(TestedStorage(folder, "checkpoints", size, rate))

@@ -73,21 +73,21 @@ def _act(
     hold = manager.hold(result.node, read_hold(state, options.where))
     causes = causes_of(result.checks, is_hang_cause=options.is_hang_cause)
     decision = decide_hold(result.outcome, causes, hold)
-    told: dict[str, Any] = {
+    reported: dict[str, Any] = {
         "where": options.where,
         "move": decision.move.name.lower(),
         "why": decision.why,
         "acts": options.acts,
     }
     if options.acts and causes and decision.move is HoldMove.LEAVE:
-        told["outcome"] = "out_already"
+        reported["outcome"] = "out_already"
     elif options.acts:
         acts: dict[str, Callable[[], dict[str, Any]]] = {
             "hold": lambda: manager.take_out(result.node, causes, state),
             "return": lambda: manager.give_back(result.node, state),
         }
-        told |= acts.get(told["move"], dict)()
-    return told
+        reported |= acts.get(reported["move"], dict)()
+    return reported
 
 
 class _Slurm:
@@ -142,7 +142,7 @@ class _Controller:
     def hold(self, node: str, ours: str | None) -> "NodeHold":
         from detectors.preflight.holds import NodeHold
 
-        held = [one for one in self._client.cluster().held if one.node == node]
+        held = [item for item in self._client.cluster().held if item.node == node]
         return NodeHold(held[0].reason if held else None, ours)
 
     def take_out(self, node: str, causes: list[str], state: Path) -> dict[str, Any]:

@@ -81,14 +81,14 @@ def print_result(result: "FlightResult") -> None:
         table.add_column("check", overflow="fold")
         table.add_column("part", overflow="fold")
         table.add_column("what", ratio=1, overflow="fold")
-        for one in result.checks:
-            what = [Text(one.reason)]
-            if one.advice:
-                what.append(Text(one.advice, style="dim"))
+        for check in result.checks:
+            what = [Text(check.reason)]
+            if check.advice:
+                what.append(Text(check.advice, style="dim"))
             table.add_row(
-                Text(one.standing.value, style=_STYLES[one.standing.value]),
-                Text(one.name),
-                Text(one.part),
+                Text(check.standing.value, style=_STYLES[check.standing.value]),
+                Text(check.name),
+                Text(check.part),
                 Group(*what),
             )
         console.print(table)

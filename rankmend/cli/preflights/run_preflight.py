@@ -18,7 +18,7 @@ UNFIT: Final = 69  # EX_UNAVAILABLE in sysexits.h; no exit code of Python, a she
 _SIGNALLED: Final = 128
 
 
-def check_first(level_name: str, baseline: Path | None, asked: "RunOptions") -> "RunOptions":
+def check_first(level_name: str, baseline: Path | None, requested: "RunOptions") -> "RunOptions":
     """Check this node and return what is requested of its launcher, with whether it passed.
 
     Or end the launcher: with 69 if the node is unfit, 128 + N after a signal. What could not be checked is told and keeps nobody out; in observe mode nothing does.
@@ -27,19 +27,19 @@ def check_first(level_name: str, baseline: Path | None, asked: "RunOptions") -> 
     from recovery.launcher.ranks.command import choose_interpreter
 
     interpreter = choose_interpreter(
-        asked.python_path, os.environ, sys.executable, Path(sys.prefix)
+        requested.python_path, os.environ, sys.executable, Path(sys.prefix)
     )
     level = FlightLevel(level_name)
     options = CheckOptions(
         network=level is not FlightLevel.QUICK and _has_other_nodes(),
         python_path=interpreter.path,
-        checkpoint_dir=asked.checkpoint_dir,
+        checkpoint_dir=requested.checkpoint_dir,
         no_health=find_spec("apscheduler") is None,
         baselines=(baseline,) if baseline is not None else (),
-        state=None if asked.state_dir is None else asked.state_dir / "preflight",
-        node_name=asked.node_name,
+        state=None if requested.state_dir is None else requested.state_dir / "preflight",
+        node_name=requested.node_name,
     )
-    _print_notice(asked, f"pre-flight check at level {level_name}")
+    _print_notice(requested, f"pre-flight check at level {level_name}")
     done = check_this_node(level, None, options)
     code, result = done.exit_code, done.result
     assert result is not None, "this was no dry run"
@@ -48,7 +48,7 @@ def check_first(level_name: str, baseline: Path | None, asked: "RunOptions") -> 
     refusals = refusals_of(result)
     for line in refusals:
         echo(f"rankmend: {line}", err=True)
-    if refusals and asked.observe:
+    if refusals and requested.observe:
         echo("rankmend: observe mode: the ranks start anyway", err=True)
     elif refusals:
         echo(
@@ -59,21 +59,23 @@ def check_first(level_name: str, baseline: Path | None, asked: "RunOptions") -> 
     elif code == TRY_LATER:
         echo("rankmend: this node was not checked; its ranks start", err=True)
     else:
-        _print_notice(asked, f"pre-flight check {result.outcome.value} in {result.took_s:.0f} s")
-    checked = with_result(asked, result)
-    if asked.grow_every_s is not None and not checked.passed_preflight:
         _print_notice(
-            asked,
+            requested, f"pre-flight check {result.outcome.value} in {result.took_s:.0f} s"
+        )
+    checked = with_result(requested, result)
+    if requested.grow_every_s is not None and not checked.passed_preflight:
+        _print_notice(
+            requested,
             "--grow-every takes in no node whose check did not pass: start this launcher again to repeat it",
         )
     return checked
 
 
-def with_result(asked: "RunOptions", result: "FlightResult") -> "RunOptions":
+def with_result(requested: "RunOptions", result: "FlightResult") -> "RunOptions":
     """Return what is asked of the launcher, with whether its node passed: a check without an answer is no pass."""
     from detectors.preflight.verdicts import FlightOutcome
 
-    return replace(asked, passed_preflight=result.outcome is FlightOutcome.PASSED)
+    return replace(requested, passed_preflight=result.outcome is FlightOutcome.PASSED)
 
 
 def _has_other_nodes() -> bool:
@@ -89,16 +91,16 @@ def refusals_of(result: "FlightResult") -> list[str]:
     from detectors.preflight.verdicts import CheckStanding
 
     refusing = (CheckStanding.FAILED, CheckStanding.HUNG)
-    for one in result.checks:
-        if one.standing is CheckStanding.SILENT:
-            echo(f"rankmend: not checked: {one.name} {one.part}: {one.reason}", err=True)
+    for check in result.checks:
+        if check.standing is CheckStanding.SILENT:
+            echo(f"rankmend: not checked: {check.name} {check.part}: {check.reason}", err=True)
     return [
-        f"{one.name} {one.part}: {one.reason}{f' ({one.advice})' if one.advice else ''}"
-        for one in result.checks
-        if one.standing in refusing
+        f"{check.name} {check.part}: {check.reason}{f' ({check.advice})' if check.advice else ''}"
+        for check in result.checks
+        if check.standing in refusing
     ]
 
 
-def _print_notice(asked: "RunOptions", text: str) -> None:
-    if not asked.quiet:
+def _print_notice(requested: "RunOptions", text: str) -> None:
+    if not requested.quiet:
         echo(f"rankmend: {text}", err=True)

@@ -129,10 +129,10 @@ def _follow(look: Callable[[], list[dict[str, Any]]], *, as_json: bool) -> None:
     printed: dict[str, Any] = {}
     while True:
         for row in reversed(look()):
-            told = (_word(row), row["blame"], row["total_s"], row["caught_up_s"])
-            if printed.get(row["id"]) == told:
+            reported = (_word(row), row["blame"], row["total_s"], row["caught_up_s"])
+            if printed.get(row["id"]) == reported:
                 continue
-            printed[row["id"]] = told
+            printed[row["id"]] = reported
             if as_json:
                 print_json_line(row)
             else:
@@ -176,7 +176,9 @@ def why(incident: str | None, state_dir: Path | None, access: Access, as_json: b
     if as_json:
         print_json({"job": story.job, "entries": [_entry(line) for line in story.lines]})
         return
-    _print_story(story, next((one for one in known if one.incident_id == story.incident_id), None))
+    _print_story(
+        story, next((item for item in known if item.incident_id == story.incident_id), None)
+    )
 
 
 def _print_no_story(*, as_json: bool) -> None:
@@ -349,7 +351,7 @@ def _legend(rows: list[dict[str, Any]]) -> Any:
     from detectors.finding import Blame
 
     shown = {row["blame"] for row in rows}
-    meant = [f"{one.value} = {one.legend}" for one in Blame if one.value in shown]
+    meant = [f"{blame.value} = {blame.legend}" for blame in Blame if blame.value in shown]
     return Text(f"blamed: {'; '.join(meant)}", style="dim")
 
 

@@ -25,7 +25,7 @@ def render_kubernetes_nodes(view: "wire.SlurmView | None") -> "list[RenderableTy
     lines: list[RenderableType] = []
     if view.problem:
         lines.append(Text(printable(f"{MANAGER} does not answer: {view.problem}"), style="red"))
-    under_way = [one for one in view.requests if not one.outcome]
+    under_way = [request for request in view.requests if not request.outcome]
     if under_way:
         lines += [Text(line) for line in say_requests(under_way, with_all=False, manager=MANAGER)]
     lines += render_slurm_nodes(view.nodes, MANAGER)
@@ -38,30 +38,30 @@ def render_states(view: "wire.SlurmView") -> "list[RenderableType]":
     from detectors.wording import counted
 
     # Our own cordons are told of before, with their history.
-    noted = [one for one in view.states if say_state(one) not in ("", _OURS)]
-    noted.sort(key=lambda one: (one.ready == "True", one.node))
+    noted = [state for state in view.states if say_state(state) not in ("", _OURS)]
+    noted.sort(key=lambda state: (state.ready == "True", state.node))
     lines: list[RenderableType] = [
         Text(
-            printable(f"{one.node} in {MANAGER}: {say_state(one)}"),
-            style="yellow" if one.ready == "True" else "red",
+            printable(f"{state.node} in {MANAGER}: {say_state(state)}"),
+            style="yellow" if state.ready == "True" else "red",
         )
-        for one in noted[:_SHOWN]
+        for state in noted[:_SHOWN]
     ]
     if len(noted) > _SHOWN:
         lines.append(Text(f"and {len(noted) - _SHOWN} more nodes: GET /v1/kubernetes"))
-    if ready := sum(not say_state(one) for one in view.states):
+    if ready := sum(not say_state(state) for state in view.states):
         text = f"ready in {MANAGER}, with nothing to say: {counted(ready, 'node')}"
         lines.append(Text(text, style="dim"))
     return lines
 
 
-def say_state(one: "wire.KubernetesNodeView") -> str:
+def say_state(view: "wire.KubernetesNodeView") -> str:
     """Return what is to be said of a node; nothing: it is ready."""
     parts = []
-    if one.is_cordoned:
-        by = one.cordoned_by or "somebody else"
-        parts.append(_OURS if one.is_ours else f"cordoned by {by}")
-    parts += one.conditions
-    if one.taints:
-        parts.append(f"tainted {', '.join(one.taints)}")
+    if view.is_cordoned:
+        by = view.cordoned_by or "somebody else"
+        parts.append(_OURS if view.is_ours else f"cordoned by {by}")
+    parts += view.conditions
+    if view.taints:
+        parts.append(f"tainted {', '.join(view.taints)}")
     return "; ".join(parts)

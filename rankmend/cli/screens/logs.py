@@ -72,39 +72,35 @@ def logs(
         fail(f"no {what} has run on this machine (in {state}; rankmend status --all lists all)")
     from recovery.launcher.ranks.rank_logs import kept_by, last_words
 
-    kept = kept_by(folder)
-    if kept.folder is None:
-        _explain_none(kept, last_words(folder))
-    printer = _Printer(kept, rank, attempt, lines)
+    retained = kept_by(folder)
+    if retained.folder is None:
+        _explain_none(retained, last_words(folder))
+    printer = _Printer(retained, rank, attempt, lines)
     if not printer.print_new() and not follow:
-        fail(_nothing_there_text(kept, rank, attempt))
+        fail(_nothing_there_text(retained, rank, attempt))
     if follow:
         _follow(printer, lambda: is_held(folder))
     printer.print_rest()
 
 
-def _explain_none(kept: "KeptLogs", words: list[Path]) -> None:
+def _explain_none(retained: "KeptLogs", words: list[Path]) -> None:
     """Say that no output is kept, what is there all the same, and how to keep it next time."""
-    said = f"{kept.job} keeps no output: its ranks write to the console of rankmend run only"
-    if kept.is_older:
-        said = f"an older rankmend started {kept.job}, and didn't record where its output is"
+    text = f"{retained.job} keeps no output: its ranks write to the console of rankmend run only"
+    if retained.is_older:
+        text = f"an older rankmend started {retained.job}, and didn't record where its output is"
     there = f" The last lines before its newest incident: {words[0].parent}." if words else ""
-    fail(f"{said}.{there} {_HOW}")
+    fail(f"{text}.{there} {_HOW}")
 
 
-def _nothing_there_text(kept: "KeptLogs", rank: int | None, attempt: int | None) -> str:
-    logs = kept.files()
+def _nothing_there_text(retained: "KeptLogs", rank: int | None, attempt: int | None) -> str:
+    logs = retained.files()
     if not logs:
-        return (
-            f"{kept.folder} has no log file: no rank has written yet, or somebody has removed them"
-        )
+        return f"{retained.folder} has no log file: no rank has written yet, or somebody has removed them"
     ranks = ", ".join(str(number) for number in sorted({log.rank for log in logs}))
     attempts = ", ".join(str(number) for number in sorted({log.attempt for log in logs}))
     what = "" if rank is None else f" rank {rank}"
     what += "" if attempt is None else f" attempt {attempt}"
-    return (
-        f"no output of{what} on this machine ({kept.folder} has ranks {ranks}, attempts {attempts})"
-    )
+    return f"no output of{what} on this machine ({retained.folder} has ranks {ranks}, attempts {attempts})"
 
 
 def _follow(printer: "_Printer", is_running: Callable[[], bool]) -> None:

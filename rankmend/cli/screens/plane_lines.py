@@ -8,6 +8,6 @@ if TYPE_CHECKING:
     from recovery.api import wire
 
 
-def say_plane(told: "wire.PlaneView") -> str:
-    by = f": {told.part}" if told.part else ""
-    return f"{told.plane} network degraded on {names_in_words(told.nodes)}{by}"
+def say_plane(reported: "wire.PlaneView") -> str:
+    by = f": {reported.part}" if reported.part else ""
+    return f"{reported.plane} network degraded on {names_in_words(reported.nodes)}{by}"

@@ -132,9 +132,9 @@ def _read(reader: Reader, job: str | None, since_unix_s: float | None) -> "list[
     from recovery.local.report.time_report import report_of
 
     reports = [
-        report_of(one.time, one.paces)
-        for one in _counted(reader.times(job, since_unix_s))
-        if one is not None
+        report_of(item.time, item.paces)
+        for item in _counted(reader.times(job, since_unix_s))
+        if item is not None
     ]
     for watched in reader.watched_times(job):
         shown = watched if since_unix_s is None else clip(watched, since_unix_s)
@@ -181,15 +181,15 @@ def _show(
     from recovery.local.report.time_report import csv_rows, plain_report
 
     if as_json:
-        told = [
-            {"job_id": one.job_id, "plane": plane.plane, "nodes": plane.nodes, "part": plane.part}
-            for one in degraded
-            for plane in one.planes
+        reported = [
+            {"job_id": item.job_id, "plane": plane.plane, "nodes": plane.nodes, "part": plane.part}
+            for item in degraded
+            for plane in item.planes
         ]
         print_json(
             {
                 **plain_report(reports, with_jobs=shown is not _Shown.TOTAL),
-                "degraded_networks": told,
+                "degraded_networks": reported,
             }
         )
     elif as_csv:
@@ -206,6 +206,6 @@ def _show(
         else:
             with_details = shown is _Shown.ALL or len(reports) == 1
             show_report(console(), reports, with_details=with_details)
-        for one in degraded:
-            for plane in one.planes:
-                echo(f"{one.name}: {say_plane(plane)} now")
+        for item in degraded:
+            for plane in item.planes:
+                echo(f"{item.name}: {say_plane(plane)} now")

@@ -50,7 +50,7 @@ def show_report(out: "Console", reports: "Sequence[JobReport]", *, with_details:
                 _show_lines(out, throughput_lines(report.throughput))
             if report.anatomy is not None:
                 _show_lines(out, anatomy_lines(report.anatomy))
-            if any(one.anatomy is not None for one in report.paces):
+            if any(pace.anatomy is not None for pace in report.paces):
                 out.print(_ranks(report.paces))
 
 
@@ -70,11 +70,11 @@ def show_total(out: "Console", reports: "Sequence[JobReport]") -> None:
 def _ranks(paces: "Sequence[RankPace]") -> Table:
     """Return the newest steps of the ranks on this machine, the slowest first."""
     table = _table("rank, now", "step", "compute", "communication", "waiting", "I/O", "checkpoint")
-    for one in sorted(paces, key=lambda pace: -pace.step_s)[:_RANKS_SHOWN]:
-        step = one.anatomy
+    for item in sorted(paces, key=lambda pace: -pace.step_s)[:_RANKS_SHOWN]:
+        step = item.anatomy
         if step is not None:
             table.add_row(
-                str(one.rank),
+                str(item.rank),
                 *(
                     in_words(seconds)
                     for seconds in (
@@ -94,7 +94,7 @@ def _summary(reports: "Sequence[JobReport]") -> Table:
     table = _table(
         "job",
         "wall time",
-        hours_name(one.time for one in reports),
+        hours_name(item.time for item in reports),
         "goodput",
         "ETTR",
         "lost in all",
@@ -159,10 +159,10 @@ def _restarts_often(figures: Figures, hours: str) -> str:
 
 def _show_linearity(out: "Console", reports: "Sequence[JobReport]") -> None:
     """Print throughput of jobs that ran under one name on several sizes."""
-    for name, one in throughput_by_name(report.time for report in reports).items():
-        if len(one.sizes) > 1:
+    for name, throughput in throughput_by_name(report.time for report in reports).items():
+        if len(throughput.sizes) > 1:
             out.print(Text(name, style="bold"))
-            _show_lines(out, throughput_lines(one))
+            _show_lines(out, throughput_lines(throughput))
 
 
 def _show_lines(out: "Console", lines: Sequence[str]) -> None:
@@ -177,21 +177,21 @@ def _goodput(figures: Figures) -> str:
 
 def _parts(figures: Figures, hours: str) -> Table:
     table = _table("where the time went", "time", "share", hours)
-    for part, one in figures.parts.items():
+    for part, item in figures.parts.items():
         table.add_row(
             part.value.replace("_", " "),
-            in_words(one.seconds),
-            share(one.seconds / figures.wall_s),
-            gpu_hours(one.device_s),
+            in_words(item.seconds),
+            share(item.seconds / figures.wall_s),
+            gpu_hours(item.device_s),
         )
     return table
 
 
 def _losses(figures: Figures, hours: str) -> Table:
     table = _table("lost to", hours, "time")
-    for one in figures.losses[:_LOSSES_SHOWN]:
-        note = " (part of the training time)" if one.is_within_training else ""
-        table.add_row(one.cause + note, gpu_hours(one.device_s), in_words(one.seconds))
+    for loss in figures.losses[:_LOSSES_SHOWN]:
+        note = " (part of the training time)" if loss.is_within_training else ""
+        table.add_row(loss.cause + note, gpu_hours(loss.device_s), in_words(loss.seconds))
     left = len(figures.losses) - _LOSSES_SHOWN
     if left > 0:
         table.add_row(f"and {counted(left, 'smaller one')}", "", "")
@@ -200,13 +200,13 @@ def _losses(figures: Figures, hours: str) -> Table:
 
 def _groups(title: str, groups: Mapping[str, Reliability], hours: str) -> Table:
     table = _table(f"failures by {title}", "count", "MTBF", f"{hours} lost", "MTTR")
-    for name, one in list(groups.items())[:_GROUPS_SHOWN]:
+    for name, item in list(groups.items())[:_GROUPS_SHOWN]:
         table.add_row(
             name.replace("_", " "),
-            str(one.failures),
-            in_words(one.mtbf_s),
-            gpu_hours(one.lost_device_s),
-            in_words(one.mttr_s),
+            str(item.failures),
+            in_words(item.mtbf_s),
+            gpu_hours(item.lost_device_s),
+            in_words(item.mttr_s),
         )
     return table
 
@@ -215,14 +215,14 @@ def _hardware(figures: Figures) -> Table:
     table = _table(
         "hardware", "failures", "GPU-hours", "a failure each", "MTTR", "per 1,000 GPU-days"
     )
-    for (hardware, name), one in list(figures.by_hardware.items())[:_GROUPS_SHOWN]:
+    for (hardware, name), item in list(figures.by_hardware.items())[:_GROUPS_SHOWN]:
         table.add_row(
             f"{hardware} {name}",
-            str(one.failures),
-            gpu_hours(one.device_s),
-            gpu_hours(one.mtbf_device_s),
-            in_words(one.mttr_s),
-            figure(one.failures_per_1000_gpu_days),
+            str(item.failures),
+            gpu_hours(item.device_s),
+            gpu_hours(item.mtbf_device_s),
+            in_words(item.mttr_s),
+            figure(item.failures_per_1000_gpu_days),
         )
     return table
 

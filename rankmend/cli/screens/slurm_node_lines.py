@@ -30,8 +30,8 @@ def render_slurm_nodes(
                 Text(f"  {left_out} earlier events: GET /v1/{manager.lower()}", style="dim")
             )
         lines += [
-            Text(printable(f"  {say_time(one.unix_s)} {one.kind}: {one.text}"), style="dim")
-            for one in node.history[-_EVENTS_SHOWN:]
+            Text(printable(f"  {say_time(item.unix_s)} {item.kind}: {item.text}"), style="dim")
+            for item in node.history[-_EVENTS_SHOWN:]
         ]
     if len(nodes) > _SHOWN:
         lines.append(

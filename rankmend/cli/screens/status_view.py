@@ -75,10 +75,10 @@ def _watch_live(reader: Reader, wanted: Wanted) -> None:
 
     def draw() -> None:
         nonlocal last
-        told = reader.picture_or_problem(wanted)
-        if isinstance(told, Picture):
-            last = clean(render(told, wanted))
-        said = [] if isinstance(told, Picture) else told.splitlines()
+        reported = reader.picture_or_problem(wanted)
+        if isinstance(reported, Picture):
+            last = clean(render(reported, wanted))
+        said = [] if isinstance(reported, Picture) else reported.splitlines()
         problem = [Text(printable(line), style="red") for line in said]
         live.update(Group(*problem, last), refresh=True)
 
@@ -93,13 +93,15 @@ def _watch_lines(reader: Reader, wanted: Wanted, *, as_json: bool) -> None:
     changes = Changes()
 
     def show() -> None:
-        told = reader.picture_or_problem(wanted)
+        reported = reader.picture_or_problem(wanted)
         if as_json:
-            print_json_line(plain(told, wanted) if isinstance(told, Picture) else {"error": told})
-        elif isinstance(told, Picture):
-            changes.print(_lines(told))
+            print_json_line(
+                plain(reported, wanted) if isinstance(reported, Picture) else {"error": reported}
+            )
+        elif isinstance(reported, Picture):
+            changes.print(_lines(reported))
         else:
-            changes.add("controller", told.replace("\n", " "))
+            changes.add("controller", reported.replace("\n", " "))
 
     repeat(reader.watch_s, show)
 
@@ -131,14 +133,16 @@ def _lines(picture: Picture) -> "list[tuple[str, str]]":
         (f"watched {job.name} {job.job_id}", f"{job.name}  {job.state}  {job.reason}".rstrip())
         for job in picture.watched
     ]
-    lines += [(f"plan of {one.incident_id or one.job}", _plan_text(one)) for one in picture.plans]
     lines += [
-        (f"node {one.node} of job {one.job_id}", f"{one.node}: {one.held}")
-        for one in picture.nodes
-        if one.held is not None
+        (f"plan of {plan.incident_id or plan.job}", _plan_text(plan)) for plan in picture.plans
+    ]
+    lines += [
+        (f"node {node.node} of job {node.job_id}", f"{node.node}: {node.held}")
+        for node in picture.nodes
+        if node.held is not None
     ]
     lines += [("observe", ", ".join(picture.cluster.observe))] if picture.cluster.observe else []
-    lines += [(f"pause of {one.scope}", _pause_text(one)) for one in picture.cluster.paused]
+    lines += [(f"pause of {item.scope}", _pause_text(item)) for item in picture.cluster.paused]
     return lines
 
 
@@ -151,7 +155,7 @@ def render(picture: Picture, wanted: Wanted) -> "RenderableType":
     if picture.cluster.observe:
         text = f"observe mode ({', '.join(picture.cluster.observe)}): rankmend decides, and does nothing"
         parts.append(Text(printable(text), style="yellow"))
-    parts += [Text(_pause_text(one), style="yellow") for one in picture.cluster.paused]
+    parts += [Text(_pause_text(item), style="yellow") for item in picture.cluster.paused]
     parts += [Text(note, style="yellow") for note in picture.cluster.notes[-_NOTES_SHOWN:]]
     if not picture.watched and not any(map(_runs, picture.jobs)) and wanted.job is None:
         parts.append(Text(NOTHING_RUNS))
@@ -258,7 +262,7 @@ def _spares(picture: Picture) -> "Mapping[str, int] | None":
     """Return how many spares each job can use; None where nobody knows: a journal does not list them."""
     if not picture.nodes:
         return None
-    return Counter(one.job_id for one in picture.nodes if one.is_spare and one.held is None)
+    return Counter(node.job_id for node in picture.nodes if node.is_spare and node.held is None)
 
 
 def _head(job: "wire.JobView", spares: "Mapping[str, int] | None") -> "Text":
@@ -283,7 +287,7 @@ def _patience(job: "wire.JobView") -> str:
     if not job.restarts_without_progress:
         return ""
     text = f", the last {job.restarts_without_progress} without progress"
-    left = [one for one in (job.restarts_left, job.no_progress_left) if one is not None]
+    left = [item for item in (job.restarts_left, job.no_progress_left) if item is not None]
     return f"{text} (gives up after {min(left)} more)" if left else text
 
 
@@ -311,7 +315,7 @@ def _render_job(
     ]
     if job.problem is not None:
         lines.append(Text(f"  {job.problem}", style="red"))
-    lines += [Text(printable(f"  {say_plane(one)}"), style="yellow") for one in job.planes]
+    lines += [Text(printable(f"  {say_plane(plane)}"), style="yellow") for plane in job.planes]
     lines += [Text(f"  {line}", style="yellow") for line in say_nccl(job.nccl)]
     if job.fabric_probe:
         lines.append(Text(printable(f"  {job.fabric_probe}"), style="yellow"))
@@ -348,22 +352,22 @@ def _render_ranks(job: "StoredJobView") -> "list[RenderableType]":
     return [*lines, *render_ranks(job.ranks)]
 
 
-def _parallel_text(told: "wire.ParallelSizes") -> str:
+def _parallel_text(reported: "wire.ParallelSizes") -> str:
     from recovery.api.parallel_sizes import from_wire
 
-    sharded = ", ".join(printable(one) for one in told.sharded_parts)
-    shown = f"parallel sizes (declared): {from_wire(told)}"
+    sharded = ", ".join(printable(part) for part in reported.sharded_parts)
+    shown = f"parallel sizes (declared): {from_wire(reported)}"
     return f"{shown}; sharded: {sharded}" if sharded else shown
 
 
 def say_down(job: "wire.JobView") -> str:
     """Return what the open incident of a job costs so far: time, ranks, and steps to make again where they are known."""
     assert job.down_s is not None, "called while an incident is open"
-    said = f"down {seconds(job.down_s)} so far, {counted(job.world_size, 'rank')} idle"
+    text = f"down {seconds(job.down_s)} so far, {counted(job.world_size, 'rank')} idle"
     seen = job.checkpoint
     if seen is None or not seen.steps_since:
-        return said
-    return f"{said}, {counted(seen.steps_since, 'step')} to make again"
+        return text
+    return f"{text}, {counted(seen.steps_since, 'step')} to make again"
 
 
 def _plan_text(plan: "wire.PlanView") -> str:
@@ -405,7 +409,7 @@ def _render_nodes(picture: Picture, wanted: Wanted) -> "Table":
         findings[found.node].append(f"{found.check}: {found.summary}")
     nodes: Sequence[wire.NodeView] = picture.nodes
     if not wanted.every_node and wanted.job is None:
-        nodes = sorted(nodes, key=lambda one: _need(one, has_finding=one.node in findings))
+        nodes = sorted(nodes, key=lambda node: _need(node, has_finding=node.node in findings))
         nodes = nodes[:_NODES_SHOWN]
     table = Table("node", "job", box=box.SIMPLE, pad_edge=False)
     table.add_column("ranks", overflow="fold")
@@ -414,38 +418,38 @@ def _render_nodes(picture: Picture, wanted: Wanted) -> "Table":
     shown = {name: tell for name, tell in _PLACES.items() if any(map(tell, nodes))}
     for name in shown:
         table.add_column(name, overflow="fold")
-    has_starts = any(_shows_starts(one) for one in nodes)
+    has_starts = any(_shows_starts(node) for node in nodes)
     if has_starts:
         table.add_column("start", overflow="fold")
-    for one in nodes:
-        heard = Text(_report_age_text(one.heard_age_s))
-        heard.stylize("yellow" if _is_silent(one) else "")
-        state = Text(use_of(one, states.get(one.job_id, TRAINS)))
-        if one.held is not None:
-            state = Text(f"{state.plain}, {one.held}", style="red")
-        news = [text for text in findings[one.node] if text not in state.plain]
+    for node in nodes:
+        received = Text(_report_age_text(node.heard_age_s))
+        received.stylize("yellow" if _is_silent(node) else "")
+        state = Text(use_of(node, states.get(node.job_id, TRAINS)))
+        if node.held is not None:
+            state = Text(f"{state.plain}, {node.held}", style="red")
+        news = [text for text in findings[node.node] if text not in state.plain]
         for text in news[:_FINDINGS_SHOWN]:
             state.append(printable(f"; {text}"), style="red")
-        start = [printable(_starts_text(one))] if has_starts else []
-        job = names.get(one.job_id, one.job_id)
-        place = [printable(tell(one)) for tell in shown.values()]
-        table.add_row(one.node, job, rank_ranges(one.ranks), heard, state, *place, *start)
+        start = [printable(_starts_text(node))] if has_starts else []
+        job = names.get(node.job_id, node.job_id)
+        place = [printable(tell(node)) for tell in shown.values()]
+        table.add_row(node.node, job, rank_ranges(node.ranks), received, state, *place, *start)
     return table
 
 
 def _shows_starts(node: "wire.NodeView") -> bool:
     """Return whether a fork server was requested on this node."""
-    return any(one.start == "forked" or one.why_not_forked for one in node.starts)
+    return any(start.start == "forked" or start.why_not_forked for start in node.starts)
 
 
 def _starts_text(node: "wire.NodeView") -> str:
     """Return how the processes of the node's ranks came to be, the ranks named where they differ."""
     said = []
-    for one in node.starts:
-        how = one.start or "unknown"
-        if one.why_not_forked:
-            how = f"{how}: {one.why_not_forked}"
-        said.append(how if len(node.starts) == 1 else f"{rank_ranges(one.ranks)} {how}")
+    for start in node.starts:
+        how = start.start or "unknown"
+        if start.why_not_forked:
+            how = f"{how}: {start.why_not_forked}"
+        said.append(how if len(node.starts) == 1 else f"{rank_ranges(start.ranks)} {how}")
     return "; ".join(said) or "-"
 
 
@@ -473,21 +477,21 @@ def _render_idle(picture: Picture) -> "list[RenderableType]":
     from recovery.console.views.state_words import word_of
 
     now_unix_s = time.time()
-    in_jobs = {one.node for one in picture.nodes}
+    in_jobs = {node.node for node in picture.nodes}
     lines: list[RenderableType] = [
         Text(
-            f"{one.node}: {word_of(one.hold)} by {one.who}{_until(one.until_unix_s)}: {one.reason}"
+            f"{item.node}: {word_of(item.hold)} by {item.who}{_until(item.until_unix_s)}: {item.reason}"
         )
-        for one in picture.cluster.held
-        if one.node not in in_jobs
+        for item in picture.cluster.held
+        if item.node not in in_jobs
     ]
     lines += [
         Text(
-            f"maintenance {one.window_id} of {', '.join(one.nodes[:10])}, "
-            f"{say_time(one.from_unix_s)} to {say_time(one.until_unix_s)} by {one.who}: {one.reason}"
+            f"maintenance {window.window_id} of {', '.join(window.nodes[:10])}, "
+            f"{say_time(window.from_unix_s)} to {say_time(window.until_unix_s)} by {window.who}: {window.reason}"
         )
-        for one in picture.cluster.windows
-        if one.until_unix_s > now_unix_s
+        for window in picture.cluster.windows
+        if window.until_unix_s > now_unix_s
     ]
     return lines
 

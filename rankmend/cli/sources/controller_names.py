@@ -27,7 +27,7 @@ def complete_job(ctx: click.Context, _param: click.Parameter, begun: str) -> lis
 
 def complete_node(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
     def names(client: "OperatorClient") -> list[str]:
-        held = [one.node for one in client.cluster().held]
+        held = [item.node for item in client.cluster().held]
         return [*(node.node for node in client.nodes()), *held]
 
     return _query(ctx, begun, names)
@@ -50,7 +50,7 @@ def complete_story(ctx: click.Context, _param: click.Parameter, begun: str) -> l
 
     def names(client: "OperatorClient") -> list[str]:
         jobs = [job.name for job in client.jobs()]
-        return [*jobs, *(one.incident_id for one in client.incidents())]
+        return [*jobs, *(incident.incident_id for incident in client.incidents())]
 
     return _query(ctx, begun, names)
 

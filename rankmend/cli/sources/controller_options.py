@@ -276,10 +276,10 @@ def _print_refusal(error: "ControllerError", access: Access) -> None:
 
     if not click.get_current_context().params.get("as_json"):
         return
-    told: dict[str, Any] = {"error": explain(error, access)}
+    reported: dict[str, Any] = {"error": explain(error, access)}
     if isinstance(error, RefusedError):
-        told |= {"status": error.status, "refusal": error.problem.refusal}
-    print_json(told)
+        reported |= {"status": error.status, "refusal": error.problem.refusal}
+    print_json(reported)
 
 
 def _explain_setting(error: Exception, access: Access) -> str:

@@ -44,7 +44,7 @@ class ControllerReader:
                 slurm_nodes=[] if slurm is None else slurm.nodes,
                 kubernetes=kubernetes if kubernetes is not None and kubernetes.enabled else None,
             )
-        watched = [one for one in client.watched() if is_named(one, wanted.job)]
+        watched = [item for item in client.watched() if is_named(item, wanted.job)]
         if watched and not _is_own(client, wanted.job):
             return Picture(client.url, [], [], [], cluster, watched=watched)
         detail = client.job(find_job(client, wanted.job, with_ended=True).job_id)
@@ -84,15 +84,15 @@ class ControllerReader:
     def _journals(self, job: str | None) -> Iterator[Sequence[Entry]]:
         jobs = self._client.jobs(with_ended=True)
         if job is not None:
-            if any(_is_named(one, job) for one in self._watched()) and not _is_own(
+            if any(_is_named(item, job) for item in self._watched()) and not _is_own(
                 self._client, job
             ):
                 return
             jobs = [find_job(self._client, job, with_ended=True)]
         problem, has_read = None, False
-        for one in jobs:
+        for item in jobs:
             try:
-                story = self._client.story(one.job_id)
+                story = self._client.story(item.job_id)
             except BusyError as error:
                 if error.reason != wire.JOURNAL_UNREADABLE:
                     raise
@@ -105,7 +105,9 @@ class ControllerReader:
             raise problem
 
     def watched_times(self, job: str | None) -> list[JobTime]:
-        return [time_of_view(one) for one in self._watched() if job is None or _is_named(one, job)]
+        return [
+            time_of_view(item) for item in self._watched() if job is None or _is_named(item, job)
+        ]
 
     def _watched(self) -> list[wire.WatchedTime]:
         if self._watched_times is None:
@@ -113,11 +115,11 @@ class ControllerReader:
         return self._watched_times
 
     def degraded_networks(self, job: str | None) -> list[wire.JobView]:
-        named = [one for one in self._client.jobs() if one.planes]
+        named = [item for item in self._client.jobs() if item.planes]
         return [
-            one
-            for one in named
-            if job is None or one.name.startswith(job) or one.job_id.startswith(job)
+            item
+            for item in named
+            if job is None or item.name.startswith(job) or item.job_id.startswith(job)
         ]
 
     def untaken(self) -> wire.Untaken:
@@ -172,4 +174,4 @@ def _is_named(time: wire.WatchedTime, job: str) -> bool:
 def _is_own(client: OperatorClient, job: str) -> bool:
     """Return whether a launcher of ours has started a job that is named so."""
     jobs = client.jobs(with_ended=True)
-    return any(one.name.startswith(job) or one.job_id.startswith(job) for one in jobs)
+    return any(item.name.startswith(job) or item.job_id.startswith(job) for item in jobs)

@@ -53,7 +53,7 @@ class FolderClient:
 
     def jobs(self, *, with_ended: bool = False) -> list[wire.JobView]:
         found = self._found()
-        return [one for one in found if with_ended or one.state not in _ENDED]
+        return [item for item in found if with_ended or item.state not in _ENDED]
 
     def plans(self) -> list[wire.PlanView]:
         """Return the pending plans of the jobs that a launcher runs now."""
@@ -73,7 +73,7 @@ class FolderClient:
 
     def dry_run(self, job_id: str, node: str | None = None) -> wire.PlanView:
         """Return the plan that a failure of the node, or of a rank, would cause now."""
-        pending = next((one for one in self.plans() if one.job_id == job_id), None)
+        pending = next((item for item in self.plans() if item.job_id == job_id), None)
         if pending is not None:
             return pending
         plan = self._ask(job_id, JobAsk(node=node)).plan
@@ -92,10 +92,10 @@ class FolderClient:
         key: str = "",
         plan_id: str = "",
     ) -> wire.Done:
-        asked = wire.JobCommand(
+        requested = wire.JobCommand(
             act=act, reason=reason, incident_id=incident_id, node=node, key=key, plan_id=plan_id
         )
-        done = self._ask(job_id, JobAsk(command=asked)).done
+        done = self._ask(job_id, JobAsk(command=requested)).done
         if done is None:
             raise LauncherError(f"the launcher of job {job_id} answered without a result")
         return done
@@ -113,7 +113,7 @@ class FolderClient:
         ]
 
     def _ask(self, job_id: str, ask: JobAsk) -> JobAnswer:
-        job = next((one for one in self._found() if one.job_id == job_id), None)
+        job = next((item for item in self._found() if item.job_id == job_id), None)
         if job is None:
             raise LauncherError(f"no job {job_id} in {self._state}")
         try:

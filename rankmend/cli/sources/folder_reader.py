@@ -64,7 +64,7 @@ class FolderReader:
         return [view_job(folder, time.monotonic, time.time()) for folder in folders]
 
     def _running(self, folders: Sequence[Path]) -> list[StoredJobView]:
-        return [one for one in self._views(folders) if one.state not in _ENDED]
+        return [view for view in self._views(folders) if view.state not in _ENDED]
 
     def picture_or_problem(self, wanted: Wanted) -> Picture | str:
         return self.picture(wanted)
@@ -117,9 +117,9 @@ class FolderReader:
             book.take(entry)
         times = book.times(read_heartbeat(folder))
         return [
-            one
-            for one in times
-            if job is None or one.name.startswith(job) or one.job_id.startswith(job)
+            item
+            for item in times
+            if job is None or item.name.startswith(job) or item.job_id.startswith(job)
         ]
 
     def untaken(self) -> wire.Untaken:

@@ -70,11 +70,11 @@ class WatchedHere:
 def _by_job(samples: Iterable[RankSample], now_s: float) -> dict[str, list[StoredRankView]]:
     found: dict[str, list[StoredRankView]] = {}
     for sample in samples:
-        identity, told = sample.identity, sample.progress
+        identity, reported = sample.identity, sample.progress
         found.setdefault(str(identity.job_id), []).append(
             StoredRankView(identity.rank, identity.local_rank, sample.pid, problem=sample.error)
-            if told is None
-            else view_progress(identity.rank, identity.local_rank, sample.pid, told, now_s)
+            if reported is None
+            else view_progress(identity.rank, identity.local_rank, sample.pid, reported, now_s)
         )
     return found
 

@@ -21,21 +21,21 @@ def keep_trainer(trainer, every, snapshots, callback_class):
                 "this Trainer uses %s, which holds its state itself"
                 % ("DeepSpeed" if "deepspeed" in name else "FSDP")
             )
-    kept = _Snapshots(trainer, every, snapshots)
+    retained = _Snapshots(trainer, every, snapshots)
 
     class RankmendSnapshots(callback_class):
         def on_step_end(self, args, state, control, **_others):  # noqa: ARG002
             snapshots.step(state.global_step)
 
         def on_epoch_end(self, args, state, control, **_others):  # noqa: ARG002
-            kept.has_epoch_ended = True
+            retained.has_epoch_ended = True
 
         def on_epoch_begin(self, args, state, control, **_others):  # noqa: ARG002
-            kept.has_epoch_ended = False
+            retained.has_epoch_ended = False
 
     trainer.add_callback(RankmendSnapshots)
-    trainer._maybe_log_save_evaluate = kept.after(trainer._maybe_log_save_evaluate)
-    trainer.train = kept.resuming(trainer.train)
+    trainer._maybe_log_save_evaluate = retained.after(trainer._maybe_log_save_evaluate)
+    trainer.train = retained.resuming(trainer.train)
 
 
 class _Snapshots:
@@ -139,15 +139,15 @@ def _trainer_state(trainer):
     """Return the Trainer's own state as the JSON of its checkpoints."""
     found = dataclasses.asdict(trainer.state)
     callbacks = {}
-    for one in (*trainer.callback_handler.callbacks, trainer.control):
-        name = type(one).__name__
+    for callback in (*trainer.callback_handler.callbacks, trainer.control):
+        name = type(callback).__name__
         if name not in (found.get("stateful_callbacks") or {}):
             continue
         # As the Trainer writes it: a list where there are several of a kind.
         if isinstance(found["stateful_callbacks"][name], list):
-            callbacks.setdefault(name, []).append(one.state())
+            callbacks.setdefault(name, []).append(callback.state())
         else:
-            callbacks[name] = one.state()
+            callbacks[name] = callback.state()
     if "stateful_callbacks" in found:
         found["stateful_callbacks"] = {**found["stateful_callbacks"], **callbacks}
     return json.dumps(found)
@@ -157,7 +157,7 @@ def _frozen(model):
     """Return the names of parameters that an adapter (PEFT) leaves as the script has loaded them."""
     if not hasattr(model, "peft_config"):
         return frozenset()
-    return frozenset(name for name, one in model.named_parameters() if not one.requires_grad)
+    return frozenset(name for name, item in model.named_parameters() if not item.requires_grad)
 
 
 def _model_state(model):
@@ -167,10 +167,10 @@ def _model_state(model):
 
 def _load_model(model, state):
     frozen = _frozen(model)
-    told = model.load_state_dict(state, strict=not frozen)
-    missing = [name for name in told.missing_keys if name not in frozen]
-    if missing or told.unexpected_keys:
+    reported = model.load_state_dict(state, strict=not frozen)
+    missing = [name for name in reported.missing_keys if name not in frozen]
+    if missing or reported.unexpected_keys:
         raise ValueError(
             "the model differs: %.200r are missing, %.200r are unexpected"
-            % (missing[:3], list(told.unexpected_keys)[:3])
+            % (missing[:3], list(reported.unexpected_keys)[:3])
         )

@@ -20,16 +20,16 @@ def keep_lightning(trainer, every, snapshots, callback_class):
         raise snapshots.UnsupportedTrainerError(
             "this Trainer uses %s, which holds its state itself" % type(trainer.strategy).__name__
         )
-    kept = _Snapshots(trainer, every, snapshots)
+    retained = _Snapshots(trainer, every, snapshots)
 
     class RankmendSnapshots(callback_class):
         def on_train_batch_end(self, trainer, *_arguments, **_named):
-            kept.after_batch(trainer.global_step)
+            retained.after_batch(trainer.global_step)
 
     connector, fit_loop = trainer._checkpoint_connector, trainer.fit_loop
-    resume_start = kept.resuming(connector, connector.resume_start)
-    setup_data = kept.setting_up(fit_loop.setup_data)
-    on_run_start = kept.starting_epoch(fit_loop.epoch_loop.on_run_start)
+    resume_start = retained.resuming(connector, connector.resume_start)
+    setup_data = retained.setting_up(fit_loop.setup_data)
+    on_run_start = retained.starting_epoch(fit_loop.epoch_loop.on_run_start)
     connector.resume_start, fit_loop.setup_data = resume_start, setup_data
     fit_loop.epoch_loop.on_run_start = on_run_start
     trainer.callbacks.insert(0, RankmendSnapshots())
@@ -141,7 +141,8 @@ class _Snapshots:
     def _is_stateful(self):
         loaders = self._trainer.fit_loop._combined_loader.flattened
         return all(
-            hasattr(one, "state_dict") and hasattr(one, "load_state_dict") for one in loaders
+            hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
+            for loader in loaders
         )
 
     def _skip(self, data_fetcher):

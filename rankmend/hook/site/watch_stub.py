@@ -52,7 +52,7 @@ def _is_imported_by_name():
 def _go_on(folder, is_imported_by_name):
     """Run the sitecustomize that would have run without us; where there is none, be none."""
     # The folder stays on PYTHONPATH, and so reaches children; this program's own path is what it is without us.
-    sys.path[:] = [one for one in sys.path if one != folder]
+    sys.path[:] = [item for item in sys.path if item != folder]
     sys.path_importer_cache.pop(folder, None)
     if sys.version_info < (3,) or sys.modules["_frozen_importlib_external"].PathFinder.find_spec(
         "sitecustomize", sys.path

@@ -198,11 +198,11 @@ class SnapshotKeeper:
 
     def _choose(self, size, roomy_size):
         """Return the slot to write, mapped and large enough, or None."""
-        kept, copied = self._kept(), self._copied()
-        for left in ({kept, copied}, {kept}):
+        retained, copied = self._kept(), self._copied()
+        for left in ({retained, copied}, {retained}):
             if left == {None}:
                 continue
-            others = sorted((one for one in self._slots if one not in left), key=self._age)
+            others = sorted((slot for slot in self._slots if slot not in left), key=self._age)
             older = others[0]
             if older.open(size) or self._replace(older, size, roomy_size):
                 return older
@@ -223,8 +223,8 @@ class SnapshotKeeper:
         """Return the slot that is being copied to another node, or None."""
         own = [slot for slot in self._slots if self._is_own(slot) and slot.buffer is not None]
         now_ns = monotonic_ns()
-        asked = [slot.buffer.kept_from(now_ns) for slot in own]
-        first = max((step for step in asked if step is not None), default=None)
+        requested = [slot.buffer.kept_from(now_ns) for slot in own]
+        first = max((step for step in requested if step is not None), default=None)
         if first is None:
             return None
         candidates = [slot for slot in own if slot.header.step >= first]
@@ -234,8 +234,8 @@ class SnapshotKeeper:
         """Return the slot of which other nodes have copies, and which is of use where another node is lost; or None."""
         now_ns = monotonic_ns()
         mapped = [slot for slot in self._slots if slot.buffer is not None]
-        asked = [slot.copied(now_ns) for slot in mapped or self._slots]
-        newest = max(filter(None, asked), default=None)
+        requested = [slot.copied(now_ns) for slot in mapped or self._slots]
+        newest = max(filter(None, requested), default=None)
         return next((slot for slot in self._slots if slot.holds(newest)), None)
 
     def _age(self, slot):

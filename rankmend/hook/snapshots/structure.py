@@ -229,7 +229,7 @@ def find_path(state, target):
                     return "%s, at the key %.80r" % (path, key)
                 waiting.append((item, "%s[%.80r]" % (path, key), depth + 1))
         elif type(value) in (list, tuple):
-            waiting += [(one, "%s[%d]" % (path, at), depth + 1) for at, one in enumerate(value)]
+            waiting += [(entry, "%s[%d]" % (path, at), depth + 1) for at, entry in enumerate(value)]
     return "state"
 
 
@@ -288,7 +288,7 @@ def decode(tree, tensor, blob, others):
     def items(body, depth):
         if type(body) is not list or depth > DEPTH_MAX:
             raise ValueError("a malformed node")
-        return [value_of(one, depth + 1) for one in body]
+        return [value_of(entry, depth + 1) for entry in body]
 
     def group(body, depth):
         return tuple(items(body, depth))

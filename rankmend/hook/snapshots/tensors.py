@@ -228,7 +228,7 @@ def describe_parts(shape, stride, placements, mesh):
     return {
         "shape": list(shape),
         "stride": list(stride),
-        "placements": [_describe_placement(one) for one in placements],
+        "placements": [_describe_placement(placement) for placement in placements],
         "mesh": describe_mesh(mesh),
     }
 
@@ -257,20 +257,20 @@ def join_parts(local, parts, mesh):
     """Return the DTensor of a local shard. Raises ValueError, with both meshes where they differ."""
     if type(parts) is not dict or set(parts) != {"shape", "stride", "placements", "mesh"}:
         raise ValueError("a malformed DTensor")
-    kept = parts["mesh"]
-    if type(kept) is not dict or type(kept.get("names")) is not list:
+    retained = parts["mesh"]
+    if type(retained) is not dict or type(retained.get("names")) is not list:
         raise ValueError("a malformed DTensor")
-    names = tuple(kept["names"])
+    names = tuple(retained["names"])
     mine = describe_mesh(mesh)
     if names and list(names) != mine["names"]:
         if not set(names) <= set(mine["names"]):
-            raise ValueError("its mesh is %s, the script's is %s" % (kept, mine))
+            raise ValueError("its mesh is %s, the script's is %s" % (retained, mine))
         mesh = mesh[names]
         mine = describe_mesh(mesh)
-    if kept != mine:
-        raise ValueError("its mesh is %s, the script's is %s" % (kept, mine))
+    if retained != mine:
+        raise ValueError("its mesh is %s, the script's is %s" % (retained, mine))
     module = _load_dtensors()
-    placements = [_make_placement(module, one) for one in parts["placements"]]
+    placements = [_make_placement(module, item) for item in parts["placements"]]
     shape = structure.check_sizes(parts["shape"])
     stride = structure.check_sizes(parts["stride"])
     return module.DTensor.from_local(

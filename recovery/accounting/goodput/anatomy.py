@@ -27,21 +27,23 @@ class HiddenTime:
     gaps: tuple[str, ...]  # values of `HiddenGap`
 
 
-def mean_hidden(told: HiddenSeen | None, shown_s: float | None, own_s: float) -> HiddenTime | None:
+def mean_hidden(
+    reported: HiddenSeen | None, shown_s: float | None, own_s: float
+) -> HiddenTime | None:
     """Return the mean of a step; ``shown_s``: what of the kind was not hidden, ``own_s``: the rank's own work."""
-    if told is None:
+    if reported is None:
         return None
-    if not told.steps:
-        return HiddenTime(None, None, None, None, told.sources, told.gaps)
-    least_s = min(told.least_s / told.steps, own_s)
-    most_s = None if told.most_s is None else min(told.most_s / told.steps, own_s)
+    if not reported.steps:
+        return HiddenTime(None, None, None, None, reported.sources, reported.gaps)
+    least_s = min(reported.least_s / reported.steps, own_s)
+    most_s = None if reported.most_s is None else min(reported.most_s / reported.steps, own_s)
     return HiddenTime(
         least_s,
         most_s,
         _ratio(least_s, shown_s or 0.0),
         None if most_s is None else _ratio(most_s, shown_s or 0.0),
-        told.sources,
-        told.gaps,
+        reported.sources,
+        reported.gaps,
     )
 
 
@@ -79,7 +81,7 @@ class StepAnatomy:
 
 def anatomy_of(jobs: Iterable[JobTime]) -> StepAnatomy | None:
     """Return what jobs spent the mean step on; None where their ranks have no sections."""
-    return divide_steps([one for job in jobs for one in job.steps])
+    return divide_steps([step for job in jobs for step in job.steps])
 
 
 def newest_anatomy(job: JobTime) -> StepAnatomy | None:
@@ -92,26 +94,26 @@ def newest_anatomy(job: JobTime) -> StepAnatomy | None:
     return divide_steps(job.steps[-1:])
 
 
-def divide_steps(told: Sequence[StepsTime]) -> StepAnatomy | None:
+def divide_steps(reported: Sequence[StepsTime]) -> StepAnatomy | None:
     """Return the mean step."""
-    steps = sum(one.steps for one in told)
-    step_s = sum(one.step_s for one in told)
+    steps = sum(time.steps for time in reported)
+    step_s = sum(time.step_s for time in reported)
     if steps <= 0 or step_s <= 0:
         return None
-    compute_s = sum(one.compute_s for one in told) / steps
-    communication_s = _known(sum(one.communication_s for one in told) / steps)
-    io_s = _known(sum(one.io_s for one in told) / steps)
-    checkpoint_s = _known(sum(one.checkpoint_s for one in told) / steps)
+    compute_s = sum(time.compute_s for time in reported) / steps
+    communication_s = _known(sum(time.communication_s for time in reported) / steps)
+    io_s = _known(sum(time.io_s for time in reported) / steps)
+    checkpoint_s = _known(sum(time.checkpoint_s for time in reported) / steps)
     mean_s = step_s / steps
     rest_s = mean_s - sum(part_s or 0.0 for part_s in (communication_s, io_s, checkpoint_s))
-    sent = add_hidden(one.hidden_communication for one in told)
-    read = add_hidden(one.hidden_io for one in told)
+    sent = add_hidden(time.hidden_communication for time in reported)
+    read = add_hidden(time.hidden_io for time in reported)
     return StepAnatomy(
         steps=steps,
         step_s=mean_s,
         compute_s=compute_s or max(0.0, rest_s),
         communication_s=communication_s,
-        waited_s=_known(sum(one.waited_s for one in told) / steps),
+        waited_s=_known(sum(time.waited_s for time in reported) / steps),
         io_s=io_s,
         checkpoint_s=checkpoint_s,
         other_s=max(0.0, rest_s - compute_s) if compute_s else None,

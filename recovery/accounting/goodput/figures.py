@@ -95,7 +95,7 @@ class Figures:
 def figures_of(jobs: Sequence[JobTime]) -> Figures:
     """Return the figures of one job, or of several together."""
     totals = add_up(totals_of(job) for job in jobs)
-    failed = [(job, one) for job in jobs for one in failures_of(job)]
+    failed = [(job, failure) for job in jobs for failure in failures_of(job)]
     return Figures(
         wall_s=totals.wall_s,
         run_s=totals.run_s,
@@ -111,8 +111,8 @@ def figures_of(jobs: Sequence[JobTime]) -> Figures:
         restarts_per_1000_gpu_days=totals.restarts_per_1000_gpu_days,
         mtbf_s=totals.mtbf_s,
         mttr_s=totals.mttr_s,
-        by_class=_reliability(failed, lambda one: one.kind, totals.training_s),
-        by_node=_reliability(failed, lambda one: one.node, totals.training_s),
+        by_class=_reliability(failed, lambda item: item.kind, totals.training_s),
+        by_node=_reliability(failed, lambda item: item.node, totals.training_s),
         by_hardware=totals.by_hardware,
         training_s=totals.training_s,
         slow_s=sum(map(slow_seconds, jobs)),
@@ -156,20 +156,24 @@ def clip(job: JobTime, since_unix_s: float) -> JobTime | None:
     return replace(
         job,
         spans=spans,
-        attempts=tuple(one for one in job.attempts if one.ended_s is None or one.ended_s > from_s),
-        incidents=tuple(one for one in job.incidents if one.opened_s >= from_s),
-        slow=tuple(one for one in job.slow if one.end_s > from_s),
-        steps=tuple(one for one in job.steps if one.end_s >= from_s),
-        work=tuple(one for one in job.work if one.begin_s >= from_s),
-        stalls=tuple(one for one in job.stalls if one.begin_s >= from_s),
+        attempts=tuple(
+            attempt
+            for attempt in job.attempts
+            if attempt.ended_s is None or attempt.ended_s > from_s
+        ),
+        incidents=tuple(incident for incident in job.incidents if incident.opened_s >= from_s),
+        slow=tuple(item for item in job.slow if item.end_s > from_s),
+        steps=tuple(step for step in job.steps if step.end_s >= from_s),
+        work=tuple(item for item in job.work if item.begin_s >= from_s),
+        stalls=tuple(stall for stall in job.stalls if stall.begin_s >= from_s),
     )
 
 
 def losses_of(job: JobTime) -> list[Loss]:
     """Return what took the job's device time, but for new steps: once each cause."""
     found: dict[tuple[str, str], PartTime] = {}
-    causes = {one.account.incident_id: cause_in_words(one) for one in job.incidents}
-    causes |= {one.stall_id: _stall_in_words(one) for one in job.stalls}
+    causes = {incident.account.incident_id: cause_in_words(incident) for incident in job.incidents}
+    causes |= {stall.stall_id: _stall_in_words(stall) for stall in job.stalls}
     for span in job.spans:
         if span.part in (TimePart.PRODUCTIVE, TimePart.UNDIVIDED, TimePart.ENDED):
             continue
@@ -240,9 +244,11 @@ def _reliability(
         key: Reliability(
             failures=len(group),
             mtbf_s=ratio(training_s, len(group)),
-            mttr_s=_mean(one.mttr_s for _job, one in group),
+            mttr_s=_mean(item.mttr_s for _job, item in group),
             lost_device_s=sum(
-                span.device_s for job, one in group for span in costs[id(job)].get(one.span_id, ())
+                span.device_s
+                for job, item in group
+                for span in costs[id(job)].get(item.span_id, ())
             ),
         )
         for key, group in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))

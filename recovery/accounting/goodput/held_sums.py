@@ -49,12 +49,12 @@ def amounts_of(totals: TimeTotals) -> dict[Key, float]:
         found[Counted.FAILURES, name] = group.failures
         found[Counted.RECOVERED, name] = group.recovered
         found[Counted.RECOVERY_S, name] = group.recovery_s
-    for (hardware, name), one in totals.by_hardware.items():
+    for (hardware, name), item in totals.by_hardware.items():
         label = f"{hardware} {name}"
-        found[Counted.HARDWARE_FAILURES, label] = one.failures
-        found[Counted.HARDWARE_RECOVERED, label] = one.recovered
-        found[Counted.HARDWARE_RECOVERY_S, label] = one.recovery_s
-        found[Counted.HARDWARE_DEVICE_S, label] = one.device_s
+        found[Counted.HARDWARE_FAILURES, label] = item.failures
+        found[Counted.HARDWARE_RECOVERED, label] = item.recovered
+        found[Counted.HARDWARE_RECOVERY_S, label] = item.recovery_s
+        found[Counted.HARDWARE_DEVICE_S, label] = item.device_s
     if totals.interruptions:
         found[Counted.FAILURES, INTERRUPTED] = totals.interruptions
     found[Counted.RESTARTS, ""] = totals.restarts

@@ -89,7 +89,7 @@ PEAKS: Final = (
 def peak_of(device: str) -> Peak | None:
     """Return the kind of accelerator that has this name; None: it is not known, or part of one (MIG)."""
     words = set(device.upper().replace("-", " ").replace("_", " ").split())
-    found = [one for one in PEAKS if one.words <= words and not one.without & words]
+    found = [peak for peak in PEAKS if peak.words <= words and not peak.without & words]
     return found[0] if len(found) == 1 else None
 
 

@@ -57,10 +57,10 @@ def size_of(work: WorkTime) -> tuple[Setting, int] | None:
 def sizes_of(work: Iterable[WorkTime]) -> Sizes:
     """Return the work of each setting and number of devices."""
     found: dict[tuple[Setting, int], SizeWork] = {}
-    for one in work:
-        if (key := size_of(one)) is not None:
-            told = SizeWork(getattr(one, key[0].unit), one.device_s)
-            found[key] = _plus(found.get(key), told)
+    for time in work:
+        if (key := size_of(time)) is not None:
+            reported = SizeWork(getattr(time, key[0].unit), time.device_s)
+            found[key] = _plus(found.get(key), reported)
     return found
 
 
@@ -68,8 +68,8 @@ def add_sizes(groups: Iterable[Sizes]) -> Sizes:
     """Return the work of several jobs together."""
     found: dict[tuple[Setting, int], SizeWork] = {}
     for sizes in groups:
-        for key, told in sizes.items():
-            found[key] = _plus(found.get(key), told)
+        for key, reported in sizes.items():
+            found[key] = _plus(found.get(key), reported)
     return found
 
 
@@ -79,7 +79,7 @@ def linearity_of(now: tuple[Setting, int], own: Sizes, all_sizes: Sizes) -> floa
     ``own``: its work. ``all_sizes``: that of all jobs of its name.
     """
     setting, devices = now
-    smallest = min((size for one, size in all_sizes if one == setting), default=devices)
+    smallest = min((size for item, size in all_sizes if item == setting), default=devices)
     mine, base = own.get(now), all_sizes.get((setting, smallest))
     if smallest == devices:
         return 1.0
@@ -88,10 +88,10 @@ def linearity_of(now: tuple[Setting, int], own: Sizes, all_sizes: Sizes) -> floa
     return mine.per_device_s / base.per_device_s
 
 
-def _plus(before: SizeWork | None, told: SizeWork) -> SizeWork:
+def _plus(before: SizeWork | None, reported: SizeWork) -> SizeWork:
     if before is None:
-        return told
-    return SizeWork(before.amount + told.amount, before.device_s + told.device_s)
+        return reported
+    return SizeWork(before.amount + reported.amount, before.device_s + reported.device_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,17 +119,17 @@ class Throughput:
 
 def throughput_of(jobs: Sequence[JobTime]) -> Throughput | None:
     """Return how fast jobs of one name were; None where they reported no work."""
-    work = [one for job in jobs for one in job.work if one.device_s > 0]
+    work = [item for job in jobs for item in job.work if item.device_s > 0]
     if not work:
         return None
-    took_s = sum(one.end_s - one.begin_s for one in work)
+    took_s = sum(item.end_s - item.begin_s for item in work)
     amounts = {
-        "tokens": sum(one.tokens for one in work),
-        "samples": sum(one.samples for one in work),
-        "flops": sum(one.flops for one in work),
+        "tokens": sum(item.tokens for item in work),
+        "samples": sum(item.samples for item in work),
+        "flops": sum(item.flops for item in work),
     }
     unit = next((name for name, amount in amounts.items() if amount > 0), "")
-    devices, types = ({one.device for one in work}, {one.data_type for one in work})
+    devices, types = ({item.device for item in work}, {item.data_type for item in work})
     return Throughput(
         flops_per_s=_rate(amounts["flops"], took_s),
         tokens_per_s=_rate(amounts["tokens"], took_s),
@@ -148,18 +148,18 @@ def throughput_by_name(jobs: Iterable[JobTime]) -> Mapping[str, Throughput]:
     for job in jobs:
         named.setdefault(job.name, []).append(job)
     found = {name: throughput_of(group) for name, group in named.items()}
-    return {name: one for name, one in found.items() if one is not None}
+    return {name: item for name, item in found.items() if item is not None}
 
 
 def _mfu(work: Sequence[WorkTime]) -> float | None:
     """Return the MFU; None where no FLOPs were reported, or the peak of an accelerator is not known."""
     able = 0.0
-    for one in work:
-        peak = peak_flops_per_s(one.device, one.data_type)
+    for time in work:
+        peak = peak_flops_per_s(time.device, time.data_type)
         if peak is None:
             return None
-        able += one.device_s * peak
-    flops = sum(one.flops for one in work)
+        able += time.device_s * peak
+    flops = sum(time.flops for time in work)
     return flops / able if flops > 0 and able > 0 else None
 
 
@@ -167,12 +167,14 @@ def _sizes(work: Sequence[WorkTime], unit: str) -> tuple[SizeRate, ...]:
     """Return the sizes of the setting, of those with this unit, in which most was trained."""
     found = sizes_of(work)
     trained: dict[Setting, float] = {}
-    for (setting, _size), told in found.items():
+    for (setting, _size), reported in found.items():
         if setting.unit == unit:
-            trained[setting] = trained.get(setting, 0.0) + told.device_s
+            trained[setting] = trained.get(setting, 0.0) + reported.device_s
     most = max(trained, key=lambda setting: trained[setting], default=None)
     rates = sorted(
-        (size, told.per_device_s) for (setting, size), told in found.items() if setting == most
+        (size, reported.per_device_s)
+        for (setting, size), reported in found.items()
+        if setting == most
     )
     return tuple(SizeRate(size, rate, rate / rates[0][1]) for size, rate in rates)
 

@@ -28,8 +28,8 @@ def timeline_bars(time: JobTime, spans_max: int) -> tuple[Bar, ...]:
     """Return the spans as they followed each other; where there are too many, the longest ones."""
     spans: Sequence[TimeSpan] = time.spans
     if len(spans) > spans_max:
-        kept = sorted(spans, key=lambda span: -span.length_s)[:spans_max]
-        spans = sorted(kept, key=lambda span: span.begin_s)
+        retained = sorted(spans, key=lambda span: -span.length_s)[:spans_max]
+        spans = sorted(retained, key=lambda span: span.begin_s)
     scale = WIDTH / time.length_s if time.length_s else 0.0
     return tuple(
         Bar(

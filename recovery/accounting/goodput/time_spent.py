@@ -111,7 +111,7 @@ class SlowSpells:
 
     def forget_before(self, begin_s: float) -> None:
         """Forget those that had ended by a moment."""
-        self._past = [one for one in self._past if one.end_s > begin_s]
+        self._past = [item for item in self._past if item.end_s > begin_s]
 
     def take(self, record: SlowFound | SlowExplained | SlowEnded, now_s: float) -> None:
         """Add what a record contains about a rank."""
@@ -137,12 +137,12 @@ class SlowSpells:
 
     def end_all(self, now_s: float) -> None:
         """Note that the ranks do not train any more."""
-        self._past += [replace(one, end_s=now_s) for one in self._now.values()]
+        self._past += [replace(item, end_s=now_s) for item in self._now.values()]
         self._now.clear()
 
     def until(self, end_s: float) -> tuple[SlowTime, ...]:
         """Return those that have ended, and then those that go on until a moment."""
-        return (*self._past, *(replace(one, end_s=end_s) for one in self._now.values()))
+        return (*self._past, *(replace(item, end_s=end_s) for item in self._now.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,21 +175,23 @@ def settle(before: SettledTime, time: JobTime) -> tuple[SettledTime, frozenset[s
     """
     cut_s = max(
         time.begin_s,
-        _kept_from([one.begin_s for one in time.spans]),
-        _kept_from([one.opened_s for one in time.incidents]),
-        _kept_from([one.end_s for one in time.slow]),
+        _kept_from([span.begin_s for span in time.spans]),
+        _kept_from([incident.opened_s for incident in time.incidents]),
+        _kept_from([item.end_s for item in time.slow]),
     )
     old = _spans_until(time.spans, cut_s)
     cost_now = {span.incident_id for span in time.spans if span.end_s > cut_s}
-    over = tuple(one for one in time.incidents[:-1] if _is_over(one, cut_s, cost_now))
+    over = tuple(
+        incident for incident in time.incidents[:-1] if _is_over(incident, cut_s, cost_now)
+    )
     part = replace(
         time,
         spans=old,
-        attempts=tuple(one for one in time.attempts if one.ordered_s < cut_s),
+        attempts=tuple(attempt for attempt in time.attempts if attempt.ordered_s < cut_s),
         incidents=over,
     )
     totals = add_up((before.totals, totals_of(part, classes_of(time))))
-    return SettledTime(cut_s, totals), frozenset(one.account.incident_id for one in over)
+    return SettledTime(cut_s, totals), frozenset(incident.account.incident_id for incident in over)
 
 
 def _kept_from(moments_s: Sequence[float]) -> float:
@@ -199,7 +201,7 @@ def _kept_from(moments_s: Sequence[float]) -> float:
 
 def _spans_until(spans: Sequence[TimeSpan], end_s: float) -> tuple[TimeSpan, ...]:
     return tuple(
-        one.between(one.begin_s, min(one.end_s, end_s)) for one in spans if one.begin_s < end_s
+        span.between(span.begin_s, min(span.end_s, end_s)) for span in spans if span.begin_s < end_s
     )
 
 
@@ -310,7 +312,7 @@ class TimeReading:
         self._modes.forget_before(from_s)
         self._slow.forget_before(from_s)
         self._incidents.forget(over)
-        old = sum(one.ordered_s < from_s for one in self._attempts)
+        old = sum(attempt.ordered_s < from_s for attempt in self._attempts)
         del self._attempts[: max(0, old - 1)]  # the last of them may go on
 
     def _note_job(self, record: Record, since_s: float, before: Ledger) -> None:
@@ -318,7 +320,7 @@ class TimeReading:
             case JobOpened(job_id=job_id, name=name):
                 self._job_id, self._name = job_id, name
             case NodesJoined(nodes=nodes) | Adopted(nodes=nodes):
-                self._kinds.update({one.node: one.kinds for one in nodes})
+                self._kinds.update({node.node: node.kinds for node in nodes})
             case LauncherStarted():
                 if before.ended is None and before.number > 0 and self._now_s > 0:
                     self._unwritten.open(record, since_s, self._now_s)

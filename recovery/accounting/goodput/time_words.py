@@ -83,39 +83,43 @@ def rate(per_s: float | None, unit: str) -> str:
     return f"{per_s:.3g} FLOP/s"
 
 
-def anatomy_line(one: StepAnatomy) -> str:
+def anatomy_line(anatomy: StepAnatomy) -> str:
     """Return the mean step and its parts in one line."""
     parts = [
-        f"{name} {in_words(seconds)} ({share(seconds / one.step_s)})"
-        for name, seconds in one.parts.items()
+        f"{name} {in_words(seconds)} ({share(seconds / anatomy.step_s)})"
+        for name, seconds in anatomy.parts.items()
     ]
-    waited = "" if one.waited_s is None else f"; {in_words(one.waited_s)} waiting for other ranks"
-    return f"a step takes {in_words(one.step_s)}: {', '.join(parts)}{waited}"
+    waited = (
+        ""
+        if anatomy.waited_s is None
+        else f"; {in_words(anatomy.waited_s)} waiting for other ranks"
+    )
+    return f"a step takes {in_words(anatomy.step_s)}: {', '.join(parts)}{waited}"
 
 
-def anatomy_lines(one: StepAnatomy) -> list[str]:
+def anatomy_lines(anatomy: StepAnatomy) -> list[str]:
     """Return the mean step in a line, and what of it was hidden in one for each kind that is told."""
-    kinds = (("communication", one.hidden_communication), ("I/O", one.hidden_io))
-    hidden = [_hidden_line(kind, told) for kind, told in kinds if told is not None]
-    return [anatomy_line(one), *hidden]
+    kinds = (("communication", anatomy.hidden_communication), ("I/O", anatomy.hidden_io))
+    hidden = [_hidden_line(kind, reported) for kind, reported in kinds if reported is not None]
+    return [anatomy_line(anatomy), *hidden]
 
 
-def _hidden_line(kind: str, one: HiddenTime) -> str:
-    by = ", ".join(_SOURCES.get(name, name.replace("_", " ")) for name in one.sources)
-    why = "; ".join(_GAPS.get(name, name.replace("_", " ")) for name in one.gaps)
-    if one.least_s is None:
+def _hidden_line(kind: str, time: HiddenTime) -> str:
+    by = ", ".join(_SOURCES.get(name, name.replace("_", " ")) for name in time.sources)
+    why = "; ".join(_GAPS.get(name, name.replace("_", " ")) for name in time.gaps)
+    if time.least_s is None:
         return f"hidden {kind}: not known: {why}"
-    if one.most_s is None:
-        return f"hidden {kind}: at least {_with_share(one.least_s, one.least_ratio)} of it, by {by}; {why}"
-    if one.most_s == 0:
+    if time.most_s is None:
+        return f"hidden {kind}: at least {_with_share(time.least_s, time.least_ratio)} of it, by {by}; {why}"
+    if time.most_s == 0:
         return f"hidden {kind}: nothing, by {by}"
-    if share(one.least_ratio) == share(one.most_ratio):
-        shown = _with_share(one.most_s, one.most_ratio)
-    elif one.least_s == 0:
-        shown = f"at most {_with_share(one.most_s, one.most_ratio)}"
+    if share(time.least_ratio) == share(time.most_ratio):
+        shown = _with_share(time.most_s, time.most_ratio)
+    elif time.least_s == 0:
+        shown = f"at most {_with_share(time.most_s, time.most_ratio)}"
     else:
-        least = _with_share(one.least_s, one.least_ratio)
-        shown = f"{least} to {_with_share(one.most_s, one.most_ratio)}"
+        least = _with_share(time.least_s, time.least_ratio)
+        shown = f"{least} to {_with_share(time.most_s, time.most_ratio)}"
     return f"hidden {kind}: {shown} of it, by {by}"
 
 
@@ -123,27 +127,34 @@ def _with_share(seconds: float, ratio: float | None) -> str:
     return f"{in_words(seconds)} ({share(ratio)})"
 
 
-def throughput_lines(one: Throughput) -> list[str]:
+def throughput_lines(throughput: Throughput) -> list[str]:
     """Return throughput, MFU and linearity in lines; what is not known is left out."""
     rates = [
         rate(value, unit)
         for value, unit in (
-            (one.tokens_per_s, "tokens"),
-            (one.samples_per_s, "samples"),
-            (one.flops_per_s, "FLOP"),
+            (throughput.tokens_per_s, "tokens"),
+            (throughput.samples_per_s, "samples"),
+            (throughput.flops_per_s, "FLOP"),
         )
         if value is not None
     ]
     lines = [", ".join(rates)] if rates else []
-    if one.mfu_ratio is not None:
-        peak = f"of the dense {one.data_type} peak of {one.device}" if one.device else ""
-        lines.append(f"MFU {share(one.mfu_ratio)} {peak}".rstrip())
-    elif one.flops_per_s is not None:
-        what = f"{one.device or 'the accelerators'}, {one.data_type or 'several types'}"
+    if throughput.mfu_ratio is not None:
+        peak = (
+            f"of the dense {throughput.data_type} peak of {throughput.device}"
+            if throughput.device
+            else ""
+        )
+        lines.append(f"MFU {share(throughput.mfu_ratio)} {peak}".rstrip())
+    elif throughput.flops_per_s is not None:
+        what = (
+            f"{throughput.device or 'the accelerators'}, {throughput.data_type or 'several types'}"
+        )
         lines.append(f"no MFU: the peak of {what} is not known")
-    if len(one.sizes) > 1:
+    if len(throughput.sizes) > 1:
         shown = [
-            f"{counted(size.devices, 'GPU')} {share(size.linearity_ratio)}" for size in one.sizes
+            f"{counted(size.devices, 'GPU')} {share(size.linearity_ratio)}"
+            for size in throughput.sizes
         ]
-        lines.append(f"linearity by {one.unit} per GPU: {', '.join(shown)}")
+        lines.append(f"linearity by {throughput.unit} per GPU: {', '.join(shown)}")
     return lines

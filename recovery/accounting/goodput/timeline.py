@@ -138,19 +138,19 @@ class Timeline:
 
     def cut(self, end_s: float) -> None:
         """Take away the time after ``end_s``."""
-        kept = [span for span in self._spans if span.begin_s < end_s]
-        if kept:
-            kept[-1] = replace(kept[-1], end_s=min(kept[-1].end_s, end_s))
-        self._spans = kept
+        retained = [span for span in self._spans if span.begin_s < end_s]
+        if retained:
+            retained[-1] = replace(retained[-1], end_s=min(retained[-1].end_s, end_s))
+        self._spans = retained
 
     def forget_before(self, begin_s: float) -> None:
         """Take away the time before ``begin_s``, and join what is alike."""
-        kept = self.spans_after(begin_s)
-        self._spans = [one.between(max(one.begin_s, begin_s), one.end_s) for one in kept]
+        retained = self.spans_after(begin_s)
+        self._spans = [span.between(max(span.begin_s, begin_s), span.end_s) for span in retained]
 
     def condense(self, count: int) -> None:
         """Keep the newest ``count`` spans as they are; of those before, each part becomes one stretch."""
-        old, kept = self._spans[:-count], self._spans[-count:]
+        old, retained = self._spans[:-count], self._spans[-count:]
         grouped: dict[TimeSpan, float] = {}
         for span in old:
             key = replace(span, begin_s=0.0, end_s=0.0, attempt=0, incident_id="")
@@ -159,9 +159,9 @@ class Timeline:
         for key, length_s in grouped.items():
             self._spans.append(replace(key, begin_s=at_s, end_s=at_s + length_s))
             at_s += length_s
-        if kept and self._spans:  # sums of floats differ in their last bits
-            self._spans[-1] = replace(self._spans[-1], end_s=kept[0].begin_s)
-        self._spans += kept
+        if retained and self._spans:  # sums of floats differ in their last bits
+            self._spans[-1] = replace(self._spans[-1], end_s=retained[0].begin_s)
+        self._spans += retained
 
     def paint(
         self,
@@ -194,7 +194,7 @@ class Timeline:
             )
             before = span.between(span.begin_s, inner.begin_s)
             after = span.between(inner.end_s, span.end_s)
-            changed += [one for one in (before, inner, after) if one.length_s > 0]
+            changed += [item for item in (before, inner, after) if item.length_s > 0]
         self._spans[first:place] = changed
 
 

@@ -40,44 +40,44 @@ def steps_of(record: StepsSeen, now_s: float) -> StepsTime:
     )
 
 
-def condense_work(work: Sequence[WorkTime], kept: int) -> list[WorkTime]:
+def condense_work(work: Sequence[WorkTime], retained: int) -> list[WorkTime]:
     """Return the newest ``kept`` and, of the others, one for each size, accelerator and data type."""
-    old, new = work[:-kept], work[-kept:]
+    old, new = work[:-retained], work[-retained:]
     sums: dict[tuple[int, str, str], WorkTime] = {}
-    for one in old:
-        key = (one.ranks, one.device, one.data_type)
+    for item in old:
+        key = (item.ranks, item.device, item.data_type)
         before = sums.get(key)
         sums[key] = (
-            one
+            item
             if before is None
             else replace(
                 before,
-                end_s=before.end_s + one.end_s - one.begin_s,
-                flops=before.flops + one.flops,
-                tokens=before.tokens + one.tokens,
-                samples=before.samples + one.samples,
+                end_s=before.end_s + item.end_s - item.begin_s,
+                flops=before.flops + item.flops,
+                tokens=before.tokens + item.tokens,
+                samples=before.samples + item.samples,
             )
         )
     return [*sums.values(), *new]
 
 
-def condense_steps(steps: Sequence[StepsTime], kept: int) -> list[StepsTime]:
+def condense_steps(steps: Sequence[StepsTime], retained: int) -> list[StepsTime]:
     """Return the newest ``kept`` and, of the others, the sum."""
-    old, new = steps[:-kept], steps[-kept:]
+    old, new = steps[:-retained], steps[-retained:]
     if not old:
         return list(new)
     together = StepsTime(
         end_s=old[-1].end_s,
         attempt=old[-1].attempt,
         ranks=old[-1].ranks,
-        steps=sum(one.steps for one in old),
-        step_s=sum(one.step_s for one in old),
-        compute_s=sum(one.compute_s for one in old),
-        communication_s=sum(one.communication_s for one in old),
-        waited_s=sum(one.waited_s for one in old),
-        io_s=sum(one.io_s for one in old),
-        checkpoint_s=sum(one.checkpoint_s for one in old),
-        hidden_communication=add_hidden(one.hidden_communication for one in old),
-        hidden_io=add_hidden(one.hidden_io for one in old),
+        steps=sum(item.steps for item in old),
+        step_s=sum(item.step_s for item in old),
+        compute_s=sum(item.compute_s for item in old),
+        communication_s=sum(item.communication_s for item in old),
+        waited_s=sum(item.waited_s for item in old),
+        io_s=sum(item.io_s for item in old),
+        checkpoint_s=sum(item.checkpoint_s for item in old),
+        hidden_communication=add_hidden(item.hidden_communication for item in old),
+        hidden_io=add_hidden(item.hidden_io for item in old),
     )
     return [together, *new]

@@ -165,11 +165,11 @@ class TimeTotals:
 
     @property
     def wall_s(self) -> float:
-        return sum(one.seconds for one in self.parts.values())
+        return sum(part.seconds for part in self.parts.values())
 
     @property
     def device_s(self) -> float:
-        return sum(one.device_s for one in self.parts.values())
+        return sum(part.device_s for part in self.parts.values())
 
     @property
     def run_s(self) -> float:
@@ -182,7 +182,7 @@ class TimeTotals:
 
     @property
     def failures(self) -> int:
-        return self.interruptions + sum(one.failures for one in self.by_class.values())
+        return self.interruptions + sum(item.failures for item in self.by_class.values())
 
     @property
     def goodput_ratio(self) -> float | None:
@@ -208,8 +208,8 @@ class TimeTotals:
 
     @property
     def mttr_s(self) -> float | None:
-        recovered = sum(one.recovered for one in self.by_class.values())
-        return ratio(sum(one.recovery_s for one in self.by_class.values()), recovered)
+        recovered = sum(item.recovered for item in self.by_class.values())
+        return ratio(sum(item.recovery_s for item in self.by_class.values()), recovered)
 
     @property
     def restarts_per_1000_gpu_days(self) -> float | None:
@@ -249,9 +249,14 @@ class JobFailure:
 def failures_of(job: JobTime) -> list[JobFailure]:
     """Return the failures of a job, but for rankmend's own ends."""
     found = [
-        JobFailure(class_of(one), _node_of(one), one.account.total_s, one.account.incident_id)
-        for one in job.incidents
-        if is_failure(one)
+        JobFailure(
+            class_of(incident),
+            _node_of(incident),
+            incident.account.total_s,
+            incident.account.incident_id,
+        )
+        for incident in job.incidents
+        if is_failure(incident)
     ]
     for stall in job.stalls:
         recovered_s = stall.recovered_s
@@ -262,8 +267,8 @@ def failures_of(job: JobTime) -> list[JobFailure]:
 
 def classes_of(job: JobTime) -> dict[str, str]:
     """Return what the time that failures cost is lost to, by the incident of the spans."""
-    classes = {one.account.incident_id: class_of(one) for one in job.incidents}
-    return classes | {one.stall_id: one.kind for one in job.stalls}
+    classes = {incident.account.incident_id: class_of(incident) for incident in job.incidents}
+    return classes | {stall.stall_id: stall.kind for stall in job.stalls}
 
 
 def totals_of(job: JobTime, classes: Mapping[str, str] | None = None) -> TimeTotals:
@@ -281,19 +286,23 @@ def totals_of(job: JobTime, classes: Mapping[str, str] | None = None) -> TimeTot
             lost[cause] = lost.get(cause, 0.0) + device_s
         if is_down(span):
             down_s += seconds
-    slow_s = sum(one.device_s for one in slow_losses(job).values())
+    slow_s = sum(loss.device_s for loss in slow_losses(job).values())
     if slow_s > 0:
         lost[SLOW] = slow_s
-    causes = [one.cause for one in job.attempts if one.ordered_s >= job.begin_s]
+    causes = [attempt.cause for attempt in job.attempts if attempt.ordered_s >= job.begin_s]
     interruptions = causes.count(Cause.TAKEOVER)
-    restarted = sum(one.recovered_s is not None for one in job.stalls if one.kind == RESTARTED)
+    restarted = sum(
+        stall.recovered_s is not None for stall in job.stalls if stall.kind == RESTARTED
+    )
     return TimeTotals(
         parts=parts,
         down_s=down_s,
         restarts=interruptions + causes.count(Cause.INCIDENT) + restarted,
         interruptions=interruptions,
         by_class=_by_class(failures_of(job)),
-        by_hardware=hardware_of(job, [(one.node, one.mttr_s) for one in failures_of(job)]),
+        by_hardware=hardware_of(
+            job, [(failure.node, failure.mttr_s) for failure in failures_of(job)]
+        ),
         lost_device_s=lost,
         last=job.spans[-1] if job.spans else None,
         last_cause=cause,
@@ -307,30 +316,30 @@ def add_up(totals: Iterable[TimeTotals]) -> TimeTotals:
     classes: dict[str, ClassTotals] = {}
     hardware: dict[Kind, HardwareTotals] = {}
     down_s, restarts, interruptions = 0.0, 0, 0
-    for one in totals:
-        for part, time in one.parts.items():
+    for total in totals:
+        for part, time in total.parts.items():
             parts[part] = parts.get(part, PartTime()).plus(time.seconds, time.device_s)
-        for cause, device_s in one.lost_device_s.items():
+        for cause, device_s in total.lost_device_s.items():
             lost[cause] = lost.get(cause, 0.0) + device_s
-        for name, group in one.by_class.items():
+        for name, group in total.by_class.items():
             classes[name] = _plus(classes.get(name, ClassTotals()), group)
-        add_hardware(hardware, one.by_hardware.items())
-        down_s += one.down_s
-        restarts += one.restarts
-        interruptions += one.interruptions
+        add_hardware(hardware, total.by_hardware.items())
+        down_s += total.down_s
+        restarts += total.restarts
+        interruptions += total.interruptions
     ordered = {part: parts[part] for part in TimePart if part in parts}
     return TimeTotals(ordered, down_s, restarts, interruptions, classes, lost, hardware)
 
 
 def slow_losses(job: JobTime) -> dict[tuple[int, str], PartTime]:
     """Return what slow ranks cost, by rank and node: of several at a time the slowest, which the others wait for."""
-    marks = sorted({mark for one in job.slow for mark in (one.begin_s, one.end_s)})
+    marks = sorted({mark for item in job.slow for mark in (item.begin_s, item.end_s)})
     lost: dict[tuple[int, str], PartTime] = {}
     for begin_s, end_s in pairwise(marks):
-        now = [one for one in job.slow if one.begin_s <= begin_s and one.end_s >= end_s]
+        now = [item for item in job.slow if item.begin_s <= begin_s and item.end_s >= end_s]
         if not now:
             continue
-        slowest = max(now, key=lambda one: one.step_factor)
+        slowest = max(now, key=lambda item: item.step_factor)
         key = (slowest.rank, slowest.node)
         lost[key] = _plus_slow(lost.get(key, PartTime()), job.spans, slowest, begin_s, end_s)
     return {key: time for key, time in lost.items() if time.seconds > 0}
@@ -339,12 +348,12 @@ def slow_losses(job: JobTime) -> dict[tuple[int, str], PartTime]:
 def slow_seconds(job: JobTime) -> float:
     """Return for how long the job trained and waited for a slow rank."""
     found_s, end_s = 0.0, job.begin_s
-    for one in sorted(job.slow, key=lambda slow: slow.begin_s):
-        begin_s = max(one.begin_s, end_s)
-        for span in _overlapping(job.spans, begin_s, one.end_s):
+    for item in sorted(job.slow, key=lambda slow: slow.begin_s):
+        begin_s = max(item.begin_s, end_s)
+        for span in _overlapping(job.spans, begin_s, item.end_s):
             if span.part in TRAINING:
-                found_s += max(0.0, min(span.end_s, one.end_s) - max(span.begin_s, begin_s))
-        end_s = max(end_s, one.end_s)
+                found_s += max(0.0, min(span.end_s, item.end_s) - max(span.begin_s, begin_s))
+        end_s = max(end_s, item.end_s)
     return found_s
 
 
@@ -393,15 +402,15 @@ def _node_of(incident: IncidentTime) -> str:
 
 def _by_class(failures: Iterable[JobFailure]) -> dict[str, ClassTotals]:
     classes: dict[str, ClassTotals] = {}
-    for one in failures:
-        more = ClassTotals(1, 0 if one.mttr_s is None else 1, one.mttr_s or 0.0)
-        classes[one.kind] = _plus(classes.get(one.kind, ClassTotals()), more)
+    for failure in failures:
+        more = ClassTotals(1, 0 if failure.mttr_s is None else 1, failure.mttr_s or 0.0)
+        classes[failure.kind] = _plus(classes.get(failure.kind, ClassTotals()), more)
     return classes
 
 
-def _plus(one: ClassTotals, other: ClassTotals) -> ClassTotals:
+def _plus(totals: ClassTotals, other: ClassTotals) -> ClassTotals:
     return ClassTotals(
-        one.failures + other.failures,
-        one.recovered + other.recovered,
-        one.recovery_s + other.recovery_s,
+        totals.failures + other.failures,
+        totals.recovered + other.recovered,
+        totals.recovery_s + other.recovery_s,
     )

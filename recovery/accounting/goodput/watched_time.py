@@ -227,7 +227,7 @@ def _is_new_run(job: _Job, record: WatchedStood, begin_s: float) -> bool:
 
 def _begin_run(job: _Job, record: WatchedStood, begin_s: float) -> None:
     job.is_later_run, job.stall_step = True, None
-    known = [one for one in (job.highest, record.highest_before) if one is not None]
+    known = [item for item in (job.highest, record.highest_before) if item is not None]
     job.highest_before = max(known, default=None)
     if job.stall is None and job.state is not WatchedState.STARTING:
         _open_stall(job, RESTARTED, begin_s - job.began_s, (), "")

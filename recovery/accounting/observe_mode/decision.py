@@ -105,10 +105,11 @@ def read_history(entries: Sequence[Entry]) -> JobHistory:
     for entry in entries:
         _take(found, entry)
     _close(found)  # an incident that is still open
-    repairs = [one.total_s for one in account_all(entries) if one.total_s is not None]
+    repairs = [account.total_s for account in account_all(entries) if account.total_s is not None]
     newest = entries[-1].unix_s if entries else 0.0
     named = [
-        replace(one, job_id=found.history.job_id, job=found.history.name) for one in found.decisions
+        replace(decision, job_id=found.history.job_id, job=found.history.name)
+        for decision in found.decisions
     ]
     return replace(
         found.history,
@@ -196,7 +197,9 @@ def _close(found: _Reading) -> None:
                 reason=waits.plan.reason,
                 incident_id=waits.incident_id,
                 nodes=waits.plan.without,
-                evidence=_evidence((one.source, one.text) for one in waits.plan.evidence),
+                evidence=_evidence(
+                    (evidence.source, evidence.text) for evidence in waits.plan.evidence
+                ),
                 attempt=opened.failure.attempt,
                 fault_unix_s=opened_unix_s - opened.fault_age_s,
                 slow_ranks=finding.ranks if is_slow else (),

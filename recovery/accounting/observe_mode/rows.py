@@ -18,13 +18,15 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would take i
 
 def plain(judged: Sequence[JudgedDecision]) -> dict[str, Any]:
     """Return the report for programs."""
-    return {"decisions": [_plain(one) for one in judged], "total": plain_total(judged)}
+    return {"decisions": [_plain(decision) for decision in judged], "total": plain_total(judged)}
 
 
 def plain_total(judged: Sequence[JudgedDecision]) -> dict[str, Any]:
-    counts = Counter(one.verdict for one in judged)
-    known = [one.saved_gpu_hours for one in judged if one.saved_gpu_hours is not None]
-    saved = [one.saved_s for one in judged if one.saved_s is not None]
+    counts = Counter(decision.verdict for decision in judged)
+    known = [
+        decision.saved_gpu_hours for decision in judged if decision.saved_gpu_hours is not None
+    ]
+    saved = [decision.saved_s for decision in judged if decision.saved_s is not None]
     return {
         **{verdict.value: counts[verdict] for verdict in HindsightVerdict},
         "saved_s": sum(saved) if saved else None,
@@ -33,8 +35,8 @@ def plain_total(judged: Sequence[JudgedDecision]) -> dict[str, Any]:
     }
 
 
-def _plain(one: JudgedDecision) -> dict[str, Any]:
-    decision = one.decision
+def _plain(item: JudgedDecision) -> dict[str, Any]:
+    decision = item.decision
     return {
         "at_unix_s": decision.at_unix_s,
         "source": decision.source,
@@ -46,21 +48,21 @@ def _plain(one: JudgedDecision) -> dict[str, Any]:
         "why_not": decision.why_not,
         "reason": decision.reason,
         "evidence": list(decision.evidence),
-        "instead": one.instead,
-        "verdict": one.verdict.value,
-        "because": one.because,
-        "took_s": one.took_s,
-        "saved_s": one.saved_s,
-        "saved_gpu_hours": one.saved_gpu_hours,
-        "basis": one.basis or None,
+        "instead": item.instead,
+        "verdict": item.verdict.value,
+        "because": item.because,
+        "took_s": item.took_s,
+        "saved_s": item.saved_s,
+        "saved_gpu_hours": item.saved_gpu_hours,
+        "basis": item.basis or None,
     }
 
 
 def csv_rows(judged: Sequence[JudgedDecision]) -> Iterator[tuple[str, ...]]:
     """Return a row for each decision, after the row of `CSV_HEAD`."""
     yield CSV_HEAD
-    for one in judged:
-        decision = one.decision
+    for item in judged:
+        decision = item.decision
         cells = (
             moment(decision.at_unix_s),
             decision.job,
@@ -71,23 +73,27 @@ def csv_rows(judged: Sequence[JudgedDecision]) -> Iterator[tuple[str, ...]]:
             " ".join(decision.nodes),
             decision.why_not,
             decision.reason,
-            one.instead,
-            one.verdict.value,
-            one.because,
-            _number(one.took_s),
-            _number(one.saved_s),
-            _number(one.saved_gpu_hours),
-            one.basis,
+            item.instead,
+            item.verdict.value,
+            item.because,
+            _number(item.took_s),
+            _number(item.saved_s),
+            _number(item.saved_gpu_hours),
+            item.basis,
         )
         yield tuple(_cell(text) for text in cells)
 
 
-def say_saved(one: JudgedDecision) -> str:
+def say_saved(decision: JudgedDecision) -> str:
     """Return what a right decision would have saved, with the basis of the estimate."""
-    if one.saved_s is None:
+    if decision.saved_s is None:
         return "-"
-    hours = "" if one.saved_gpu_hours is None else f", {figure(one.saved_gpu_hours)} GPU-hours"
-    return f"{in_words(one.saved_s)}{hours} ({one.basis})"
+    hours = (
+        ""
+        if decision.saved_gpu_hours is None
+        else f", {figure(decision.saved_gpu_hours)} GPU-hours"
+    )
+    return f"{in_words(decision.saved_s)}{hours} ({decision.basis})"
 
 
 def moment(unix_s: float) -> str:

@@ -64,22 +64,23 @@ def judge_all(
     decisions: Sequence[Decision], histories: Sequence[JobHistory], drained: Sequence[NodeDrained]
 ) -> list[JudgedDecision]:
     """Return each decision with its verdict, oldest first."""
-    ordered = sorted(decisions, key=lambda one: one.at_unix_s)
-    return [judge(one, histories, drained) for one in ordered]
+    ordered = sorted(decisions, key=lambda decision: decision.at_unix_s)
+    return [judge(decision, histories, drained) for decision in ordered]
 
 
 def judge(
     decision: Decision, histories: Sequence[JobHistory], drained: Sequence[NodeDrained]
 ) -> JudgedDecision:
     own = next(
-        (one for one in histories if decision.job_id and one.job_id == decision.job_id), None
+        (history for history in histories if decision.job_id and history.job_id == decision.job_id),
+        None,
     )
-    alike = [one for one in histories if decision.job and one.name == decision.job]
+    alike = [history for history in histories if decision.job and history.name == decision.job]
     again = _trained_again(decision, alike)
     drains = [
-        one
-        for one in drained
-        if one.node in decision.nodes and 0 <= one.unix_s - decision.at_unix_s <= DRAIN_S
+        item
+        for item in drained
+        if item.node in decision.nodes and 0 <= item.unix_s - decision.at_unix_s <= DRAIN_S
     ]
     verdict, because = _verdict(decision, own, alike, again, drains)
     instead = _instead(decision, own, again, drains)
@@ -123,21 +124,23 @@ def _by_next_attempt(
             HindsightVerdict.RIGHT,
             f"the job was started again, and trained (attempt {run.attempt})",
         )
-    kept = set(decision.nodes) & set(run.nodes)
-    if run.nodes and not kept:
+    retained = set(decision.nodes) & set(run.nodes)
+    if run.nodes and not retained:
         return HindsightVerdict.RIGHT, f"the job trained without {', '.join(decision.nodes[:4])}"
-    is_proved = kept == set(decision.nodes) and _ran_s(history, run) >= PROVED_S
+    is_proved = retained == set(decision.nodes) and _ran_s(history, run) >= PROVED_S
     is_blamed = any(
-        node in kept and unix_s > decision.at_unix_s for one in alike for unix_s, node in one.blamed
+        node in retained and unix_s > decision.at_unix_s
+        for item in alike
+        for unix_s, node in item.blamed
     )
     if is_proved and not is_blamed:
-        return HindsightVerdict.WRONG, f"the job trained on with {', '.join(sorted(kept)[:4])}"
+        return HindsightVerdict.WRONG, f"the job trained on with {', '.join(sorted(retained)[:4])}"
     return _OPEN
 
 
 def _went_on(decision: Decision, own: JobHistory) -> bool:
     """Return whether the same attempt went on at full speed, with no other started since."""
-    run = next((one for one in own.attempts if one.attempt == decision.attempt), None)
+    run = next((attempt for attempt in own.attempts if attempt.attempt == decision.attempt), None)
     if run is None:
         return False
     if decision.slow_ranks:
@@ -148,8 +151,8 @@ def _went_on(decision: Decision, own: JobHistory) -> bool:
             for unix_s, attempt, rank in own.slow_ended
         )
     fault_unix_s = decision.fault_unix_s or decision.at_unix_s
-    before = [one for one in run.progress if one[0] <= fault_unix_s]
-    after = [one for one in run.progress if one[0] > decision.at_unix_s]
+    before = [record for record in run.progress if record[0] <= fault_unix_s]
+    after = [record for record in run.progress if record[0] > decision.at_unix_s]
     rate_before, rate_after = _rate(before), _rate(after)
     if rate_before is None or rate_after is None:
         return False
@@ -181,7 +184,9 @@ def _trained_again(
 
 def _ran_s(history: JobHistory, run: AttemptRun) -> float:
     """Return for how long an attempt is known to have run."""
-    nexts = [one.started_unix_s for one in history.attempts if one.attempt > run.attempt]
+    nexts = [
+        attempt.started_unix_s for attempt in history.attempts if attempt.attempt > run.attempt
+    ]
     ends = [unix_s for unix_s, _how in history.ended if unix_s > run.started_unix_s]
     end = min([*nexts, *ends], default=history.newest_unix_s)
     return max(0.0, end - (run.verified_unix_s or run.started_unix_s))
@@ -200,7 +205,7 @@ def _instead(
             said.append(f"the job ended ({ended})")
         if _went_on(decision, own):
             said.append("it went on by itself")
-    said += [f"{one.who} drained {one.node} in {one.where}" for one in drains[:4]]
+    said += [f"{drain.who} drained {drain.node} in {drain.where}" for drain in drains[:4]]
     if again is not None:
         history, run = again
         how = "was started again" if history.job_id == decision.job_id else "was submitted again"
@@ -214,7 +219,7 @@ def _estimate(own: JobHistory | None, histories: Sequence[JobHistory]) -> tuple[
     mine = () if own is None else own.repairs_s
     if mine:
         return median(mine), f"median of this job's {counted(len(mine), 'recovery', 'recoveries')}"
-    every = [one for history in histories for one in history.repairs_s]
+    every = [repair for history in histories for repair in history.repairs_s]
     if every:
         return median(
             every
@@ -225,4 +230,6 @@ def _estimate(own: JobHistory | None, histories: Sequence[JobHistory]) -> tuple[
 def _ranks_of(decision: Decision, own: JobHistory | None) -> int:
     if own is None:
         return 0
-    return next((one.ranks for one in own.attempts if one.attempt == decision.attempt), 0)
+    return next(
+        (attempt.ranks for attempt in own.attempts if attempt.attempt == decision.attempt), 0
+    )

@@ -138,14 +138,14 @@ def _name_of(line: str) -> str:
 
 
 def _samples(readings: list[HardwareReading]) -> Iterator[Sample]:
-    for one in readings:
+    for reading in readings:
         # A counter by kind that stands at zero tells nothing, and there are many of them.
-        is_idle = one.value == 0 and any(
-            name in ("reason", "kind", "xid") for name, _ in one.labels
+        is_idle = reading.value == 0 and any(
+            name in ("reason", "kind", "xid") for name, _ in reading.labels
         )
-        if math.isfinite(one.value) and not is_idle:
-            labels = {name: _tame(text) for name, text in one.labels if name in _LABELS}
-            yield Sample(one.metric, one.value, _tame(one.device), labels)
+        if math.isfinite(reading.value) and not is_idle:
+            labels = {name: _tame(text) for name, text in reading.labels if name in _LABELS}
+            yield Sample(reading.metric, reading.value, _tame(reading.device), labels)
 
 
 def _tame(text: str) -> str:

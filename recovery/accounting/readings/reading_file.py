@@ -42,25 +42,27 @@ def add_reading(job_folder: Path, incident_id: str, reading: NodeReading) -> Non
     if path is None:
         raise StorageError(f"{incident_id!r} is not the id of an incident")
     try:
-        kept: Sequence[NodeReading] = read_readings(job_folder, incident_id)
+        retained: Sequence[NodeReading] = read_readings(job_folder, incident_id)
     except StorageError:
-        kept = ()  # a torn file is worth less than a new reading
-    if len(kept) >= READINGS_MAX:
+        retained = ()  # a torn file is worth less than a new reading
+    if len(retained) >= READINGS_MAX:
         return
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         _make_room(path)
     except OSError as error:
         raise StorageError(f"cannot use {path.parent}: {error.strerror}") from error
-    replace_file(path, msgspec.json.encode(_Kept((*kept, reading))), StorageError, durable=False)
+    replace_file(
+        path, msgspec.json.encode(_Kept((*retained, reading))), StorageError, durable=False
+    )
 
 
 def _make_room(path: Path) -> None:
-    others = [one for one in path.parent.glob("*.json") if one != path]
+    others = [item for item in path.parent.glob("*.json") if item != path]
     if len(others) >= FILES_MAX:
-        others.sort(key=lambda one: one.stat().st_mtime)
-        for one in others[: len(others) - FILES_MAX + 1]:
-            one.unlink(missing_ok=True)
+        others.sort(key=lambda other: other.stat().st_mtime)
+        for other in others[: len(others) - FILES_MAX + 1]:
+            other.unlink(missing_ok=True)
 
 
 def _path_of(job_folder: Path, incident_id: str) -> Path | None:

@@ -77,7 +77,9 @@ def _identify_archive(reader: FileReader) -> ContentIdentity:
         archives = read_archives(reader)
         data = read_small(reader, archives[-1], "step.npy", _NPY_BYTES_MAX)
         step = parse_npy_integer(data) if data else None
-        sizes = {one.name.removesuffix(".npy"): one.size_bytes for one in archives[-1].members}
+        sizes = {
+            member.name.removesuffix(".npy"): member.size_bytes for member in archives[-1].members
+        }
         shape = shape_of_arrays(sizes, has_step=step is not None)
         return ContentIdentity(CheckpointFormat.NPZ, step, shape)
     except DefectError:  # `check_file` finds it again, and says so

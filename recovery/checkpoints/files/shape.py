@@ -101,19 +101,21 @@ def shape_of_content(content: Any, epoch: int | None = None) -> Shape:
 def shape_of_arrays(sizes_bytes: Mapping[str, int], *, has_step: bool) -> Shape:
     """Return the shape of an npz file from the names and sizes of its arrays."""
     names = [name for name in sizes_bytes if name.lower() not in _COUNTERS]
-    kept = [name for name in names if not _is_buffer(name, sizes_bytes)]
-    is_model = has_step or len(kept) < len(names)
-    holds = _holds(is_model and bool(kept), len(kept) < len(names))
-    return Shape(holds, len(kept), sum(sizes_bytes[name] for name in kept))
+    retained = [name for name in names if not _is_buffer(name, sizes_bytes)]
+    is_model = has_step or len(retained) < len(names)
+    holds = _holds(is_model and bool(retained), len(retained) < len(names))
+    return Shape(holds, len(retained), sum(sizes_bytes[name] for name in retained))
 
 
 def shape_of_tensors(shapes: Mapping[str, Iterable[int]]) -> Shape:
     """Return the shape of a safetensors file from the names and shapes of its tensors."""
-    kept = [name for name in shapes if not _is_buffer(name, shapes)]
-    elements = sum(math.prod(shapes[name]) for name in kept)
-    has_optimizer = len(kept) < len(shapes)
-    has_model = any(_is_parameter(name.lower()) for name in kept) or (has_optimizer and bool(kept))
-    return Shape(_holds(has_model, has_optimizer), len(kept), elements)
+    retained = [name for name in shapes if not _is_buffer(name, shapes)]
+    elements = sum(math.prod(shapes[name]) for name in retained)
+    has_optimizer = len(retained) < len(shapes)
+    has_model = any(_is_parameter(name.lower()) for name in retained) or (
+        has_optimizer and bool(retained)
+    )
+    return Shape(_holds(has_model, has_optimizer), len(retained), elements)
 
 
 def joined_shape(shapes: Iterable[Shape]) -> Shape:

@@ -71,7 +71,7 @@ def check_dcp(tree: Tree, skew_s: float = _SKEW_S) -> str:
         ranks = {int(match[1]) for match in tree.matching(_RANK_MARKER)}
         if not ranks:
             raise DefectError(f"marker file {MARKER} is missing")
-        there = ranks | {int(one[1]) for one in tree.matching(SHARD)}
+        there = ranks | {int(item[1]) for item in tree.matching(SHARD)}
         missing = next((rank for rank in range(max(there)) if rank not in there), None)
         markers = [f"__{rank}{MARKER}" for rank in sorted(ranks)]
         for match in tree.matching(SHARD):

@@ -31,12 +31,12 @@ FORMATS: Final[tuple[FolderFormat, ...]] = (
     SafetensorsFormat(),
     TorchFolderFormat(),
 )
-_BY_FORMAT: Final = {one.format: one for one in FORMATS}
+_BY_FORMAT: Final = {item.format: item for item in FORMATS}
 
 
 def recognise(tree: Tree) -> FolderFormat | None:
     """Return the format that wrote this folder, or None when no known one did."""
-    return next((one for one in FORMATS if one.recognises(tree)), None)
+    return next((item for item in FORMATS if item.recognises(tree)), None)
 
 
 def format_of(kind: CheckpointFormat) -> FolderFormat | None:

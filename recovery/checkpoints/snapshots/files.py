@@ -135,8 +135,8 @@ class OpenSnapshot:
                     cursor = beyond
             place = end
         whole.update(structure)
-        told = tuple(PartDigest(name, one.hexdigest()) for name, one in hashers.items())
-        return Digest(whole.hexdigest(), told)
+        reported = tuple(PartDigest(name, hasher.hexdigest()) for name, hasher in hashers.items())
+        return Digest(whole.hexdigest(), reported)
 
     def _header_and_structure(self) -> tuple[layout.Header, bytes]:
         header = self._header()

@@ -35,8 +35,8 @@ def list_held(folder: Path, job_id: uuid.UUID, now_s: float) -> tuple[HeldSnapsh
     return tuple(found)
 
 
-def kept_of(told: RankSnapshots | None) -> KeptSnapshots | None:
+def kept_of(reported: RankSnapshots | None) -> KeptSnapshots | None:
     """Return what a rank's progress file holds about its snapshots, as reports have it."""
-    if told is None:
+    if reported is None:
         return None
-    return KeptSnapshots(told.count, told.refused, told.stalled_s, told.level)
+    return KeptSnapshots(reported.count, reported.refused, reported.stalled_s, reported.level)

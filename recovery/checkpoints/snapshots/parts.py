@@ -68,13 +68,13 @@ def _numbers(node: Any) -> Iterator[int]:
     for _count in range(_NODES_MAX):
         if not waiting:
             return
-        one = waiting.pop()
-        if isinstance(one, list):
-            waiting += one
-        elif isinstance(one, dict):
-            number = one.get("T") if len(one) == 1 else None
+        item = waiting.pop()
+        if isinstance(item, list):
+            waiting += item
+        elif isinstance(item, dict):
+            number = item.get("T") if len(item) == 1 else None
             if type(number) is int and number >= 0:
                 yield number
             else:
-                waiting += one.values()
+                waiting += item.values()
     raise ValueError(f"more than {_NODES_MAX} nodes")

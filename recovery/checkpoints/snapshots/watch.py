@@ -101,7 +101,9 @@ class SnapshotWatch:
     def files_from(self, rank: int, attempt: int, from_step: int) -> list[Path]:
         """Return which files hold whole snapshots of a rank from a step on, the oldest first. Reads their heads alone."""
         found = []
-        for path in (self._folder / layout.file_name(rank, one) for one in range(layout.BUFFERS)):
+        for path in (
+            self._folder / layout.file_name(rank, number) for number in range(layout.BUFFERS)
+        ):
             with (
                 contextlib.suppress(OSError, SourceError),
                 OpenSnapshot(path, self._job_id) as file,
@@ -165,7 +167,7 @@ class SnapshotWatch:
 
     def _look(self, *, is_settling: bool, only: frozenset[Path]) -> tuple[KnownSnapshot, ...]:
         """Return what is whole. ``only``: if any, what the others hold is left for the next look."""
-        before = {one.path: one for one in self._known}
+        before = {item.path: item for item in self._known}
         paths = snapshot_paths(self._folder)
 
         def read(path: Path) -> KnownSnapshot | None:
@@ -179,36 +181,36 @@ class SnapshotWatch:
                 found = list(pool.map(read, paths))
         else:
             found = [read(path) for path in paths]
-        return self._without_departed([one for one in found if one is not None])
+        return self._without_departed([item for item in found if item is not None])
 
     def _without_departed(self, known: list[KnownSnapshot]) -> tuple[KnownSnapshot, ...]:
         attempt, ranks = self._expected
-        begun = {one.head.rank for one in known if one.head.attempt == attempt}
+        begun = {snapshot.head.rank for snapshot in known if snapshot.head.attempt == attempt}
         if ranks and ranks <= begun:
-            departed = [one for one in known if one.head.rank not in ranks]
-            for one in departed:
+            departed = [snapshot for snapshot in known if snapshot.head.rank not in ranks]
+            for snapshot in departed:
                 log.info(
                     "removing the snapshot of a rank that has left this node",
-                    extra={"file": str(one.path), "bytes": one.head.size_bytes},
+                    extra={"file": str(snapshot.path), "bytes": snapshot.head.size_bytes},
                 )
                 with contextlib.suppress(OSError):
-                    one.path.unlink()
-            known = [one for one in known if one not in departed]
+                    snapshot.path.unlink()
+            known = [snapshot for snapshot in known if snapshot not in departed]
         return tuple(known)
 
     def _try_read(
         self, path: Path, before: KnownSnapshot | None, *, is_settling: bool
     ) -> KnownSnapshot | None:
         try:
-            one = self._read(path, before, is_settling=is_settling)
+            item = self._read(path, before, is_settling=is_settling)
         except FileNotFoundError:
             return None
         except (OSError, SourceError) as error:
             self._complain(path, str(error))
             return None
-        if one is not None:
+        if item is not None:
             self._complaints.pop(path, None)
-        return one
+        return item
 
     def _read(
         self, path: Path, before: KnownSnapshot | None, *, is_settling: bool

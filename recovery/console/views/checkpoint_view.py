@@ -46,7 +46,7 @@ def view_checkpoint(ledger: Ledger, now_unix_s: float) -> wire.CheckpointView | 
         steps_since=_steps_since(ledger),
         age_s=max(0.0, now_unix_s - seen.modified_unix_s),
         size_bytes=size_bytes,
-        saves=sum(one.count for one in history.saves),
+        saves=sum(save.count for save in history.saves),
         interval_s=history.interval_s,
         stall_s=history.stall_s,
         stall_source=history.stall_source.value,
@@ -71,10 +71,12 @@ def view_unsaved(ledger: Ledger, now_unix_s: float) -> wire.UnsavedView | None:
     if ledger.ended is not None:
         return None
     if ledger.unsaved is not None:
-        told, at = ledger.unsaved.record, ledger.unsaved.at
-        since_s = told.trained_s + max(0.0, now_unix_s - at.unix_s)
-        text = describe_unsaved(told, since_s)
-        return wire.UnsavedView(told.cause.value, since_s, told.folder, told.example, text)
+        reported, at = ledger.unsaved.record, ledger.unsaved.at
+        since_s = reported.trained_s + max(0.0, now_unix_s - at.unix_s)
+        text = describe_unsaved(reported, since_s)
+        return wire.UnsavedView(
+            reported.cause.value, since_s, reported.folder, reported.example, text
+        )
     if ledger.started is None or ledger.started.choice.has_folder:
         return None
     return wire.UnsavedView(Unsaved.NO_FOLDER.value, None, "", "", _NO_FOLDER)
@@ -85,7 +87,7 @@ def _costs(
 ) -> tuple[wire.CostView | None, wire.CostView | None, str]:
     """Return what the present interval costs and the best one, or what is missing for that."""
     interval_s, stall_s = history.interval_s, history.stall_s
-    count = sum(one.count for one in history.saves if one.stall_s is not None)
+    count = sum(save.count for save in history.saves if save.stall_s is not None)
     if not history.saves:
         return None, None, "no save has been measured yet"
     if stall_s is None:

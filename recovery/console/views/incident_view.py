@@ -14,7 +14,7 @@ from recovery.journal.job_records import JobEnded
 from recovery.journal.narration.narrator import details, narrate
 from recovery.journal.records import Entry, kind_of
 
-_OPEN: Final = frozenset(one.value for one in IncidentStanding if one.is_open)
+_OPEN: Final = frozenset(standing.value for standing in IncidentStanding if standing.is_open)
 
 
 def view_story(
@@ -110,8 +110,8 @@ def _view(account: Account, job: str, finding: Finding) -> wire.IncidentView:
         restored_from=account.tier.value if account.tier is not None else None,
         restored_step=account.choice.begins_at if account.choice is not None else None,
         charges=[
-            wire.NodeChargeView(one.node, one.kind.value, one.counts, one.reason)
-            for one in account.charges
+            wire.NodeChargeView(charge.node, charge.kind.value, charge.counts, charge.reason)
+            for charge in account.charges
         ],
         blamed_before=_before(account, finding),
         standing=standing_of(account.state.phase, waits=account.waits_for is not None).value,

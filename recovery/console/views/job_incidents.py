@@ -70,7 +70,7 @@ class JobIncidents:
 
     def _forget_old(self, accounts: tuple[Account, ...]) -> tuple[Account, ...]:
         """Return the newest accounts, as many as an answer has, and keep no other."""
-        old = [one.incident_id for one in accounts[: -wire.INCIDENTS_MAX]]
+        old = [account.incident_id for account in accounts[: -wire.INCIDENTS_MAX]]
         self._accounting.forget(old)
         for incident_id in old:
             self._judged.pop(incident_id, None)

@@ -132,5 +132,5 @@ def _restorable_text(ledger: Ledger) -> str:
         return "no checkpoint has been checked yet: a failure looks for one"
     step = "" if seen.step is None else f" at step {seen.step}"
     lines = [f"restore {seen.path}{step} ({seen.label})"]
-    lines += [f"passed over {one.path}: {one.reason}" for one in seen.passed_over]
+    lines += [f"passed over {verdict.path}: {verdict.reason}" for verdict in seen.passed_over]
     return "; ".join(lines)

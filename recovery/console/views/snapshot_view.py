@@ -40,19 +40,19 @@ def view_snapshots(
     """
     wanted = range(ledger.world_size) if ranks is None else ranks
     parts = list(_parts(nodes, ledger))
-    kept = [one for node in nodes for one in node.kept.values()]
-    if not parts and not kept:
+    retained = [item for node in nodes for item in node.kept.values()]
+    if not parts and not retained:
         return None
     holding = {part.held.rank for part in parts if not part.held.is_damaged}
     without = [rank for rank in wanted if rank not in holding]
     newest = _newest_whole(parts, wanted, ledger.world_size)
-    stall_s = max((one.stalled_s / one.count for one in kept if one.count), default=None)
+    stall_s = max((item.stalled_s / item.count for item in retained if item.count), default=None)
     interval_s = _interval_s(parts)
     share = stayed_share(ledger.history)
     mean_s = _failure_interval_s(ledger) / share
     repair_s = ledger.history.repair_s or 0.0
     present, best, missing = _costs(interval_s, stall_s, mean_s, repair_s)
-    bytes_of = [sum(one.size_bytes for one in (*node.held, *node.copies)) for node in nodes]
+    bytes_of = [sum(item.size_bytes for item in (*node.held, *node.copies)) for node in nodes]
     copied = _newest_whole(list(_copies(nodes, ledger)), wanted, ledger.world_size)
     copied_step = copied[0].held.step if copied else None
     step = newest[0].held.step if newest else None
@@ -68,8 +68,8 @@ def view_snapshots(
         without_count=len(without),
         without=without[:WITHOUT_MAX],
         damaged=sum(part.held.is_damaged for part in parts),
-        refused=sum(one.refused for one in kept),
-        files=min((one.files for one in kept), default=None),
+        refused=sum(item.refused for item in retained),
+        files=min((item.files for item in retained), default=None),
         stall_s=stall_s,
         interval_s=interval_s,
         stayed_ratio=share,
@@ -81,7 +81,7 @@ def view_snapshots(
         copied_step=copied_step,
         copied_steps_since=_steps_since(copied_step, nodes, ledger),
         copied_age_s=max((part.age_s for part in copied), default=None),
-        copied_bytes=sum(one.size_bytes for node in nodes for one in node.copies),
+        copied_bytes=sum(copy.size_bytes for node in nodes for copy in node.copies),
     )
 
 
@@ -102,9 +102,9 @@ def _parts(nodes: Sequence[NodeMemory], ledger: Ledger) -> Iterator[_Part]:
         member = ledger.members.get(node.node)
         if member is not None and member.is_lost:
             continue
-        for one in node.held:
-            if place_of.get(one.rank, node.node) == node.node:
-                yield _Part(one, one.age_s + node.told_age_s)
+        for item in node.held:
+            if place_of.get(item.rank, node.node) == node.node:
+                yield _Part(item, item.age_s + node.told_age_s)
 
 
 def _copies(nodes: Sequence[NodeMemory], ledger: Ledger) -> Iterator[_Part]:
@@ -112,17 +112,17 @@ def _copies(nodes: Sequence[NodeMemory], ledger: Ledger) -> Iterator[_Part]:
     for node in nodes:
         member = ledger.members.get(node.node)
         if member is None or not member.is_lost:
-            for one in node.copies:
-                yield _Part(one, one.age_s + node.told_age_s)
+            for copy in node.copies:
+                yield _Part(copy, copy.age_s + node.told_age_s)
 
 
 def _newest_whole(parts: Sequence[_Part], ranks: Sequence[int], world_size: int) -> list[_Part]:
     """Return all parts of the newest step of which every rank has one, whole and unchanged; none: there is no such step."""
     found: dict[tuple[int, int], dict[int, _Part]] = {}
     for part in parts:
-        one = part.held
-        if not one.is_damaged and one.world_size == world_size:
-            found.setdefault((one.step, one.attempt), {})[one.rank] = part
+        item = part.held
+        if not item.is_damaged and item.world_size == world_size:
+            found.setdefault((item.step, item.attempt), {})[item.rank] = part
     wanted = set(ranks)
     whole = [point for point, by_rank in found.items() if by_rank.keys() >= wanted]
     return list(found[max(whole)].values()) if whole else []
@@ -143,7 +143,7 @@ def _interval_s(parts: Sequence[_Part]) -> float | None:
 def _middle(by_rank: Mapping[int, Sequence[HeldSnapshot]]) -> float | None:
     known = []
     for held in by_rank.values():
-        ordered = sorted(held, key=lambda one: one.sequence)
+        ordered = sorted(held, key=lambda item: item.sequence)
         first, last = ordered[0], ordered[-1]
         if last.sequence > first.sequence and first.age_s > last.age_s:
             known.append((first.age_s - last.age_s) / (last.sequence - first.sequence))
@@ -152,8 +152,8 @@ def _middle(by_rank: Mapping[int, Sequence[HeldSnapshot]]) -> float | None:
 
 def _steps_since(step: int | None, nodes: Sequence[NodeMemory], ledger: Ledger) -> int | None:
     """Return how many steps a failure now would repeat. The journal's highest step is seconds old while ranks tell newer ones."""
-    told = newest_step_of(node.newest_step for node in nodes)
-    newest = ledger.highest_step if told is None else told
+    reported = newest_step_of(node.newest_step for node in nodes)
+    newest = ledger.highest_step if reported is None else reported
     if step is None or newest is None or not ledger.is_comparable:
         return None
     return max(0, newest - step)

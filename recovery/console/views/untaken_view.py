@@ -12,31 +12,32 @@ def view_untaken(
     cluster: ClusterLedger, slurm: SlurmLedger | None, name_of: Callable[[str], str]
 ) -> wire.Untaken:
     """Return it from both journals, oldest first; ``name_of`` gives a job's name by its id."""
-    found = sorted(_untaken(cluster, slurm, name_of), key=lambda one: one.at_unix_s)
+    found = sorted(_untaken(cluster, slurm, name_of), key=lambda view: view.at_unix_s)
     drains = [
-        wire.DrainSeenView(unix_s, one.node, one.who, "rankmend") for unix_s, one in cluster.drains
+        wire.DrainSeenView(unix_s, drain.node, drain.who, "rankmend")
+        for unix_s, drain in cluster.drains
     ]
     if slurm is not None:
         drains += [
-            wire.DrainSeenView(unix_s, one.node, one.who, "Slurm")
-            for unix_s, one in slurm.drains_seen
+            wire.DrainSeenView(unix_s, item.node, item.who, "Slurm")
+            for unix_s, item in slurm.drains_seen
         ]
-    return wire.Untaken(found, sorted(drains, key=lambda one: one.unix_s))
+    return wire.Untaken(found, sorted(drains, key=lambda drain: drain.unix_s))
 
 
 def _untaken(
     cluster: ClusterLedger, slurm: SlurmLedger | None, name_of: Callable[[str], str]
 ) -> Iterator[wire.UntakenView]:
-    for unix_s, asked in cluster.watched:
-        if asked.is_dry:
+    for unix_s, requested in cluster.watched:
+        if requested.is_dry:
             yield wire.UntakenView(
-                unix_s, "watched", asked.action, "dry_run", asked.reason, asked.job_id, asked.job, "", list(asked.nodes)
+                unix_s, "watched", requested.action, "dry_run", requested.reason, requested.job_id, requested.job, "", list(requested.nodes)
             )  # fmt: skip
-    for unix_s, kept in cluster.not_done:
-        name = name_of(kept.job_id)
-        why = "observe" if kept.is_observed else "launchers_alone"
+    for unix_s, retained in cluster.not_done:
+        name = name_of(retained.job_id)
+        why = "observe" if retained.is_observed else "launchers_alone"
         yield wire.UntakenView(
-            unix_s, "cluster", kept.act.value, why, kept.reason, kept.job_id, name, kept.incident_id, [kept.node]
+            unix_s, "cluster", retained.act.value, why, retained.reason, retained.job_id, name, retained.incident_id, [retained.node]
         )  # fmt: skip
     for work in () if slurm is None else slurm.works.values():
         if work.ended is not None and work.ended.outcome is SlurmOutcome.DRY:

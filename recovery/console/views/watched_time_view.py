@@ -15,51 +15,56 @@ def view_time(time: JobTime) -> wire.WatchedTime:
         has_ended=time.has_ended,
         spans=[
             wire.WatchedSpan(
-                one.begin_s,
-                one.end_s,
-                one.part.value,
-                one.devices,
-                one.incident_id,
-                one.is_estimated,
+                span.begin_s,
+                span.end_s,
+                span.part.value,
+                span.devices,
+                span.incident_id,
+                span.is_estimated,
             )
-            for one in time.spans
+            for span in time.spans
         ],
         stalls=[
             wire.WatchedStall(
-                one.stall_id, one.kind, list(one.ranks), one.node, one.begin_s, one.recovered_s
+                stall.stall_id,
+                stall.kind,
+                list(stall.ranks),
+                stall.node,
+                stall.begin_s,
+                stall.recovered_s,
             )
-            for one in time.stalls
+            for stall in time.stalls
         ],
         slow=[
             wire.WatchedSlow(
-                one.rank, one.node, one.section, one.step_factor, one.begin_s, one.end_s
+                item.rank, item.node, item.section, item.step_factor, item.begin_s, item.end_s
             )
-            for one in time.slow
+            for item in time.slow
         ],
         work=[
             wire.WatchedWork(
-                *(one.begin_s, one.end_s, one.ranks, one.flops, one.tokens, one.samples),
-                *(one.data_type, one.device),
+                *(item.begin_s, item.end_s, item.ranks, item.flops, item.tokens, item.samples),
+                *(item.data_type, item.device),
             )
-            for one in time.work
+            for item in time.work
         ],
         steps=[
             wire.WatchedSteps(
-                *(one.end_s, one.ranks, one.steps, one.step_s, one.compute_s),
-                *(one.communication_s, one.waited_s, one.io_s, one.checkpoint_s),
-                _view_hidden(one.hidden_communication),
-                _view_hidden(one.hidden_io),
+                *(step.end_s, step.ranks, step.steps, step.step_s, step.compute_s),
+                *(step.communication_s, step.waited_s, step.io_s, step.checkpoint_s),
+                _view_hidden(step.hidden_communication),
+                _view_hidden(step.hidden_io),
             )
-            for one in time.steps
+            for step in time.steps
         ],
     )
 
 
-def _view_hidden(told: HiddenSeen | None) -> wire.WatchedHidden | None:
-    if told is None:
+def _view_hidden(reported: HiddenSeen | None) -> wire.WatchedHidden | None:
+    if reported is None:
         return None
-    sources, gaps = list(told.sources), list(told.gaps)
-    return wire.WatchedHidden(told.steps, told.least_s, told.most_s, sources, gaps)
+    sources, gaps = list(reported.sources), list(reported.gaps)
+    return wire.WatchedHidden(reported.steps, reported.least_s, reported.most_s, sources, gaps)
 
 
 def _hidden_of_view(view: wire.WatchedHidden | None) -> HiddenSeen | None:
@@ -78,44 +83,51 @@ def time_of_view(view: wire.WatchedTime) -> JobTime:
         view.began_unix_s,
         tuple(
             TimeSpan(
-                one.begin_s,
-                one.end_s,
-                parts.get(one.part, TimePart.UNACCOUNTED),
+                span.begin_s,
+                span.end_s,
+                parts.get(span.part, TimePart.UNACCOUNTED),
                 0,
-                one.gpus,
-                one.stall_id,
-                one.is_estimated,
+                span.gpus,
+                span.stall_id,
+                span.is_estimated,
             )
-            for one in view.spans
+            for span in view.spans
         ),
         attempts=(),
         incidents=(),
         slow=tuple(
-            SlowTime(0, one.rank, one.node, one.section, one.step_factor, one.begin_s, one.end_s)
-            for one in view.slow
+            SlowTime(
+                0, item.rank, item.node, item.section, item.step_factor, item.begin_s, item.end_s
+            )
+            for item in view.slow
         ),
         work=tuple(
             WorkTime(
-                *(one.begin_s, one.end_s, one.ranks, one.flops, one.tokens, one.samples),
-                *(one.data_type, one.device),
+                *(item.begin_s, item.end_s, item.ranks, item.flops, item.tokens, item.samples),
+                *(item.data_type, item.device),
             )
-            for one in view.work
+            for item in view.work
         ),
         steps=tuple(
             StepsTime(
-                *(one.end_s, 0, one.ranks, one.steps, one.step_s, one.compute_s),
-                *(one.communication_s, one.waited_s, one.io_s, one.checkpoint_s),
-                _hidden_of_view(one.hidden_communication),
-                _hidden_of_view(one.hidden_io),
+                *(step.end_s, 0, step.ranks, step.steps, step.step_s, step.compute_s),
+                *(step.communication_s, step.waited_s, step.io_s, step.checkpoint_s),
+                _hidden_of_view(step.hidden_communication),
+                _hidden_of_view(step.hidden_io),
             )
-            for one in view.steps
+            for step in view.steps
         ),
         is_watched=True,
         stalls=tuple(
             StallTime(
-                one.stall_id, one.kind, tuple(one.ranks), one.node, one.begin_s, one.recovered_s
+                stall.stall_id,
+                stall.kind,
+                tuple(stall.ranks),
+                stall.node,
+                stall.begin_s,
+                stall.recovered_s,
             )
-            for one in view.stalls
+            for stall in view.stalls
         ),
         has_ended=view.has_ended,
     )

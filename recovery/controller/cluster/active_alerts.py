@@ -63,8 +63,8 @@ class ActiveAlert:
     @property
     def told_node(self) -> str:
         """Return what the alert itself calls the node, as far as that can be a name."""
-        told = self.target.told_node
-        return told if is_node_name(told) else self.target.node
+        reported = self.target.told_node
+        return reported if is_node_name(reported) else self.target.node
 
     @property
     def ends_use(self) -> bool:
@@ -136,7 +136,7 @@ class ActiveAlerts:
         ``names`` gives the names of all nodes; without it those of ``jobs_on`` count.
         """
         book = _NameBook(jobs_on, names)
-        heard: list[tuple[str, NodeEvidence]] = []
+        received: list[tuple[str, NodeEvidence]] = []
         counts = {"accepted": 0, "repeated": 0, "ended": 0, "damped": 0}
         passed: list[str] = []
         refused, refusal = 0, ""
@@ -160,19 +160,19 @@ class ActiveAlerts:
                 whom = {} if active.node and is_hushed(active.node) else jobs_on
                 is_new, evidence = self._fire(active, whom, now_unix_s)
                 counts["accepted" if is_new else "repeated"] += 1
-                heard += evidence
+                received += evidence
             elif target.key in self._active:
                 is_over = self._is_over(target.key, now_unix_s)
                 counts["ended" if is_over else "damped"] += 1
                 if is_over:
-                    heard += self._end(target.key, jobs_on, now_unix_s)
+                    received += self._end(target.key, jobs_on, now_unix_s)
         while (key := self._shares.crowded_out()) is not None:
             if key in self._active:
-                heard += self._end(key, jobs_on, now_unix_s)
+                received += self._end(key, jobs_on, now_unix_s)
             self._drop(key)
         return TakenAlerts(
             **counts, passed_over=tuple(passed), refused=refused, refusal=refusal
-        ), heard
+        ), received
 
     def _refuse(self, target: AlertTarget) -> str | None:
         if target.alertname in _NOTICES:
@@ -194,13 +194,13 @@ class ActiveAlerts:
         self, active: ActiveAlert, jobs_on: Mapping[str, tuple[JobNode, ...]], book: "_NameBook"
     ) -> ActiveAlert:
         """Return the alert with the node that it means."""
-        told = active.told_node
-        if not told:
+        reported = active.told_node
+        if not reported:
             return active
-        host = host_of(told)
-        found = next((FoundNode(one) for one in (told, host) if one in jobs_on), None)
+        host = host_of(reported)
+        found = next((FoundNode(item) for item in (reported, host) if item in jobs_on), None)
         if found is None:
-            found = book.names.find(told, self._heard)
+            found = book.names.find(reported, self._heard)
             found = _narrow(found, active.sender, jobs_on)
         return active if found == active.found else replace(active, found=found)
 
@@ -247,11 +247,11 @@ class ActiveAlerts:
     ) -> list[tuple[str, NodeEvidence]]:
         """Return what each job's attempt must hear of an alert: once, also where the last one was told and the job stayed."""
         active = self._active[key]
-        told = dict(active.told)
-        new = [job for job in jobs if told.get(job.job_id) != job.attempt]
+        reported = dict(active.told)
+        new = [job for job in jobs if reported.get(job.job_id) != job.attempt]
         if new:
-            told |= {job.job_id: job.attempt for job in new}
-            self._active[key] = replace(active, told=tuple(told.items()))
+            reported |= {job.job_id: job.attempt for job in new}
+            self._active[key] = replace(active, told=tuple(reported.items()))
         return [(job.job_id, self._tell(active, job, now_unix_s)) for job in new]
 
     def _look(self, key: str, now_unix_s: float, *, is_bad: bool) -> Track | None:
@@ -330,8 +330,8 @@ class ActiveAlerts:
         quiet_s = now_unix_s - self._rules.flap_window_s
         gone = [
             key
-            for key, one in self._active.items()
-            if one.seen_unix_s < due_s or (not one.is_firing and one.seen_unix_s < quiet_s)
+            for key, alert in self._active.items()
+            if alert.seen_unix_s < due_s or (not alert.is_firing and alert.seen_unix_s < quiet_s)
         ]
         over: list[tuple[str, NodeEvidence]] = []
         for key in gone:
@@ -348,12 +348,12 @@ class ActiveAlerts:
         self, node: str, jobs: tuple[JobNode, ...], now_unix_s: float
     ) -> list[tuple[str, NodeEvidence]]:
         """Return what an attempt that has just come to ``node``, or stays there, must hear of what is active there."""
-        heard = []
+        received = []
         for key, active in self._active.items():
             if active.node == node:
                 there = self._jobs(active, {node: jobs})
-                heard += self._tell_attempts(key, there, now_unix_s)
-        return heard
+                received += self._tell_attempts(key, there, now_unix_s)
+        return received
 
 
 class _NameBook:
@@ -377,7 +377,7 @@ def _narrow(
     """Return what is left of a match by who tells of it, and by where jobs run."""
     if found.node and not sender.may_accuse(found.node):
         return FoundNode(why_not=NoMatch.LIMITS, like=(found.node,))
-    if found.node and found.node not in jobs_on and any(one in jobs_on for one in found.like):
+    if found.node and found.node not in jobs_on and any(item in jobs_on for item in found.like):
         return replace(found, why_not=NoMatch.AMBIGUOUS)  # a name from before a renaming?
     return found
 

@@ -97,7 +97,7 @@ class Shares:
             return None
         by_count = len(self._entries) > self._alerts_max
         most = max(
-            self._held.values(), key=lambda one: len(one.keys) if by_count else one.size_bytes
+            self._held.values(), key=lambda item: len(item.keys) if by_count else item.size_bytes
         )
         return next(iter(most.keys))
 
@@ -113,7 +113,7 @@ class Shares:
 
     def old(self, due_unix_s: float) -> list[str]:
         """Return what was last seen before ``due_unix_s``."""
-        return [key for key, one in self._entries.items() if one.seen_unix_s < due_unix_s]
+        return [key for key, entry in self._entries.items() if entry.seen_unix_s < due_unix_s]
 
     def _put(self, key: str, sender: str, size_bytes: int, now_unix_s: float) -> None:
         held = self._held.setdefault(sender, _Held({}))

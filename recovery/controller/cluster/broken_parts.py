@@ -26,16 +26,16 @@ def find_broken_parts(
     """Return the broken parts, each with its proof, as the rest of a sentence. ``known``: all nodes that would have reported a fault."""
     if not parts.on:
         return {}
-    firing = [one for one in alerts if one.is_firing and one.node]
-    lost = {one.node for one in firing if one.target.alertname in LOSSES}
+    firing = [alert for alert in alerts if alert.is_firing and alert.node]
+    lost = {alert.node for alert in firing if alert.target.alertname in LOSSES}
     found = find_blamed(known, lost, parts)
     by_name: dict[str, list[FleetPart]] = {}
     for part in parts.nodes_of:
         by_name.setdefault(part.name, []).append(part)
-    for one in firing:
-        if one.target.severity == Severity.CRITICAL.value and one.node not in parts.on:
-            for part in by_name.get(one.node, ()):
-                found[part] = f"the alert {one.target.alertname} accuses"
+    for alert in firing:
+        if alert.target.severity == Severity.CRITICAL.value and alert.node not in parts.on:
+            for part in by_name.get(alert.node, ()):
+                found[part] = f"the alert {alert.target.alertname} accuses"
     for unit in units:
         if unit.is_broken:
             found[FleetPart(unit.kind.part, unit.unit)] = f"is at fault: {unit.in_words()}"
@@ -50,6 +50,6 @@ def find_blamed(
         return {}
     workers = [PlacedWorker(node, node) for node in {*nodes, *lost}]
     return {
-        one.part: f"is blamed: {len(one.bad)} of {counted(len(one.bad) + one.sound, 'node')} below it are lost"
-        for one in explain_shared(workers, lost, parts).named
+        item.part: f"is blamed: {len(item.bad)} of {counted(len(item.bad) + item.sound, 'node')} below it are lost"
+        for item in explain_shared(workers, lost, parts).named
     }

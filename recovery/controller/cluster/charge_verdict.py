@@ -47,7 +47,7 @@ def find_over(kinds: Counter[str], rules: LemonRules) -> LemonOver | None:
     ]
     if rules.faults and kinds.total() >= rules.faults:
         over.append(LemonOver(ANY, kinds.total(), rules.faults))
-    return max(over, key=lambda one: one.faults / one.limit, default=None)
+    return max(over, key=lambda item: item.faults / item.limit, default=None)
 
 
 def judge_lemon(
@@ -69,8 +69,8 @@ def judge_lemon(
     if not rules.is_on or (held is not None and held.hold is Hold.DRAIN):
         return None
     since_s = now_unix_s - rules.days * DAY_S
-    blames = [one for one in ledger.past(node).blames if one.unix_s >= since_s]
-    over = find_over(Counter(one.kind for one in blames), rules)
+    blames = [blame for blame in ledger.past(node).blames if blame.unix_s >= since_s]
+    over = find_over(Counter(blame.kind for blame in blames), rules)
     if over is None:
         return None
     is_dry = rules.dry_run or policy.is_dry or is_observed
@@ -117,8 +117,8 @@ def take_back(
     gone = frozenset(incident_ids)
     nodes, released = [], []
     for node, past in ledger.nodes.items():
-        left = tuple(one for one in past.blames if one.incident_id not in gone)
-        has_errors = any(one.incident_id in gone for one in past.errors)
+        left = tuple(blame for blame in past.blames if blame.incident_id not in gone)
+        has_errors = any(error.incident_id in gone for error in past.errors)
         if len(left) == len(past.blames) and not has_errors:
             continue
         nodes.append(node)
@@ -142,10 +142,10 @@ def _is_free(
         return False
     if held.hold is Hold.QUARANTINE:
         since_s = now_unix_s - policy.quarantine.window_s
-        return sum(one.unix_s >= since_s for one in left) < policy.quarantine.blames
+        return sum(blame.unix_s >= since_s for blame in left) < policy.quarantine.blames
     lemon = ledger.lemons.get(node)
     if lemon is None or lemon.is_dry or held.who != "policy":
         return False
     since_s = now_unix_s - policy.lemons.days * DAY_S
-    kinds = Counter(one.kind for one in left if one.unix_s >= since_s)
+    kinds = Counter(blame.kind for blame in left if blame.unix_s >= since_s)
     return find_over(kinds, policy.lemons) is None

@@ -313,8 +313,8 @@ class ClusterController:
             found.node or "", request.job_id
         ):
             return ""
-        told = (self.witnesses_of(node, request.job_id) - PRESENCE for node in request.without)
-        return "" if request.without and all(told) else owner
+        reported = (self.witnesses_of(node, request.job_id) - PRESENCE for node in request.without)
+        return "" if request.without and all(reported) else owner
 
     def _is_others_alert(self, node: str, job_id: str) -> bool:
         """Return whether what alerts say of the node is another's word than that of the job's owner, and is not doubted.
@@ -325,16 +325,16 @@ class ClusterController:
         if (job_id, node) in self._own_alerts:
             return Witness.ALERT in self.witnesses_of(node, job_id)
         doubts = self.doubts(job_id)
-        told = [alert.target.key for alert in self.alerts.active if alert.node == node]
-        return not told or any(key not in doubts for key in told)
+        reported = [alert.target.key for alert in self.alerts.active if alert.node == node]
+        return not reported or any(key not in doubts for key in reported)
 
-    def _note_own_alerts(self, heard: Iterable[tuple[str, NodeEvidence]]) -> None:
+    def _note_own_alerts(self, received: Iterable[tuple[str, NodeEvidence]]) -> None:
         """Remember the nodes that a job's own owner reported to it."""
-        told = [(job_id, evidence) for job_id, evidence in heard if evidence.is_active]
-        if not told:
+        reported = [(job_id, evidence) for job_id, evidence in received if evidence.is_active]
+        if not reported:
             return
         senders = {alert.target.key: alert.sender.name for alert in self.alerts.active}
-        for job_id, evidence in told:
+        for job_id, evidence in reported:
             if senders.get(evidence.identity, "") == self.owner_of(job_id):
                 self._own_alerts.pop((job_id, evidence.node), None)
                 self._own_alerts[job_id, evidence.node] = None
@@ -376,7 +376,7 @@ class ClusterController:
     def _note_charge(self, charge: NodeCharge) -> ChargeVerdict:
         counted = weigh_charge(charge, self.ledger, self.policy, self.now_unix_s())
         known = self.ledger.past(charge.node).errors
-        is_known = any(one.incident_id == charge.incident_id for one in known)
+        is_known = any(error.incident_id == charge.incident_id for error in known)
         is_compared = CHARGES[charge.kind].weight is Weight.COMPARED and bool(charge.error)
         if is_compared and not is_known:
             self._write(
@@ -500,7 +500,7 @@ class ClusterController:
     ) -> None:
         """Journal once what observe mode has kept from a node."""
         record = NotDone(act, about.node, about.job_id, about.incident_id, reason)
-        known = [(one.act, one.node, one.incident_id) for _at_s, one in self.ledger.not_done]
+        known = [(item.act, item.node, item.incident_id) for _at_s, item in self.ledger.not_done]
         if (act, about.node, about.incident_id) not in known:
             self._write(record)
             self._note(f"observe mode: would {act.value} {about.node}: {reason}", about.node)
@@ -511,35 +511,37 @@ class ClusterController:
         """Journal once that an act rests on launchers of one subject alone, and so is not done."""
         reason = refuse(outside, about.node, self.owner_of(about.job_id))
         record = NotDone(act, about.node, about.job_id, about.incident_id, reason, False)
-        known = [(one.act, one.node, one.incident_id) for _at_s, one in self.ledger.not_done]
+        known = [(item.act, item.node, item.incident_id) for _at_s, item in self.ledger.not_done]
         if (act, about.node, about.incident_id) not in known:
             self._write(record)
             # One note for each subject: a flood of them must not push out what people have to read.
             self._note(reason, f"launchers of {self.owner_of(about.job_id)}")
 
-    def allow_power_off(self, asked: PowerOffAsked) -> bool:
+    def allow_power_off(self, requested: PowerOffAsked) -> bool:
         """Journal that a lost node is about to lose its power, and return True; False: it must not."""
         try:
-            return self._decide(lambda: self._allow_power_off(asked))
+            return self._decide(lambda: self._allow_power_off(requested))
         except JournalMovedError:
             return False
 
-    def _allow_power_off(self, asked: PowerOffAsked) -> bool:
-        name = self._job_names(asked.job_id)
-        refusal = refuse_power_off(asked, name, self.ledger, self.policy, self.now_unix_s())
-        if self.policy.why_observed(name, (asked.node,)) is not None:
+    def _allow_power_off(self, requested: PowerOffAsked) -> bool:
+        name = self._job_names(requested.job_id)
+        refusal = refuse_power_off(requested, name, self.ledger, self.policy, self.now_unix_s())
+        if self.policy.why_observed(name, (requested.node,)) is not None:
             try:
                 self._note_not_done(
-                    NotDoneAct.POWER_OFF, asked, "it is lost, and its ranks may run"
+                    NotDoneAct.POWER_OFF, requested, "it is lost, and its ranks may run"
                 )
             except JournalMovedError:
                 raise
             except JournalError as error:
                 refusal = f"the cluster's journal can't be written: {error}"
-        is_alone = not allows(OutsideAct.POWER_OFF, self.witnesses_of(asked.node, asked.job_id))
+        is_alone = not allows(
+            OutsideAct.POWER_OFF, self.witnesses_of(requested.node, requested.job_id)
+        )
         if refusal is None and is_alone:
             try:
-                self._note_alone(NotDoneAct.POWER_OFF, OutsideAct.POWER_OFF, asked)
+                self._note_alone(NotDoneAct.POWER_OFF, OutsideAct.POWER_OFF, requested)
             except JournalMovedError:
                 raise
             except JournalError as error:
@@ -547,13 +549,16 @@ class ClusterController:
             return False
         if refusal is None:
             try:
-                self._write(asked)
+                self._write(requested)
             except JournalMovedError:
                 raise
             except JournalError as error:
                 refusal = f"the cluster's journal can't be written: {error}"
         if refusal is None:
-            self._note(f"{asked.node} is lost to {asked.incident_id}: switching it off", asked.node)
+            self._note(
+                f"{requested.node} is lost to {requested.incident_id}: switching it off",
+                requested.node,
+            )
         return refusal is None
 
     def is_dry_for(self, job_id: str, /) -> bool:
@@ -563,12 +568,12 @@ class ClusterController:
     def probe_rules(self, job_id: str, /) -> ProbeRules:
         return self.policy.probe_rules_for(self._job_names(job_id))
 
-    def refuse_probe(self, asked: FabricProbeAsked, /) -> str | None:
+    def refuse_probe(self, requested: FabricProbeAsked, /) -> str | None:
         def decide() -> str | None:
-            name, now_s = self._job_names(asked.job_id), self.now_unix_s()
-            refusal = refuse_probe(asked, name, self.ledger, self.policy, now_s)
+            name, now_s = self._job_names(requested.job_id), self.now_unix_s()
+            refusal = refuse_probe(requested, name, self.ledger, self.policy, now_s)
             if refusal is None:
-                self._write(asked)
+                self._write(requested)
             return refusal
 
         try:
@@ -582,11 +587,11 @@ class ClusterController:
         except JournalError as error:  # it counts as under way until its time is over
             self._note(f"probe {ended.probe_id} has ended, not in the journal: {error}")
 
-    def note_watched(self, asked: WatchedAsked) -> None:
+    def note_watched(self, requested: WatchedAsked) -> None:
         """Journal the coming request to the scheduler about a watched job, or raise JournalError."""
-        self._decide(lambda: self._write(asked))
-        if not asked.is_dry:
-            self._note(f"{asked.reason}: {asked.action}", f"job:{asked.job_id}")
+        self._decide(lambda: self._write(requested))
+        if not requested.is_dry:
+            self._note(f"{requested.reason}: {requested.action}", f"job:{requested.job_id}")
 
     def note_causes(self, causes: Sequence[CauseTold]) -> None:
         """Journal a notice to people, or raise JournalError."""
@@ -643,7 +648,7 @@ class ClusterController:
         closes are reported then.
         """
         now_s = self.now_unix_s()
-        taken, heard = self.alerts.receive(
+        taken, received = self.alerts.receive(
             alerts,
             jobs_on,
             now_s,
@@ -654,10 +659,10 @@ class ClusterController:
         )
         if taken.refused:
             self._note_refused(sender, taken.refusal)
-        if heard:
-            self._note_own_alerts(heard)
+        if received:
+            self._note_own_alerts(received)
             self._doubt(jobs_on)
-        return taken, heard
+        return taken, received
 
     def _note_refused(self, sender: Sender, refusal: str) -> None:
         """Name a sender whose alerts find no room: once an hour, however many there are."""
@@ -680,16 +685,16 @@ class ClusterController:
     ) -> list[tuple[str, NodeEvidence]]:
         """Return which active alerts on their nodes the jobs have not received, and forget those that are over."""
         now_s = self.now_unix_s()
-        heard = self.alerts.forget(now_s)
+        received = self.alerts.forget(now_s)
         self.alerts.locate(jobs_on, names)
         self._doubt(jobs_on)
         self.told_names = read_names(self.alerts.active)
         accused = {alert.node for alert in self.alerts.active}
         for node in accused & jobs_on.keys():
             if self.ledger.window_of(node, now_s) is None:
-                heard += self.alerts.retell(node, jobs_on[node], now_s)
-        self._note_own_alerts(heard)
-        return heard
+                received += self.alerts.retell(node, jobs_on[node], now_s)
+        self._note_own_alerts(received)
+        return received
 
     def doubts(self, job_id: str, /) -> Mapping[str, str]:
         """Return the alerts that this job must not believe alone, since they accuse too much of the fleet or of it: why, by identity."""

@@ -111,8 +111,8 @@ class ClusterLedger:
         """Return the lemons that are kept out of use now."""
         return frozenset(
             node
-            for node, one in self.lemons.items()
-            if not one.is_dry and self.hold_of(node, now_unix_s) is not None
+            for node, lemon in self.lemons.items()
+            if not lemon.is_dry and self.hold_of(node, now_unix_s) is not None
         )
 
     def window_of(self, node: str, now_unix_s: float) -> WindowAdded | None:
@@ -134,15 +134,17 @@ class ClusterLedger:
     def counted_against(self, node: str) -> tuple[PastCharge, ...]:
         """Return what counts against the node, oldest first."""
         return tuple(
-            PastCharge(one.unix_s, one.job_id, one.incident_id, one.evidence)
-            for one in self.past(node).blames
+            PastCharge(blame.unix_s, blame.job_id, blame.incident_id, blame.evidence)
+            for blame in self.past(node).blames
         )
 
     def compared_on(self, node: str) -> tuple[PastCharge, ...]:
         """Return the errors on the node that count nothing by themselves, without those that their jobs had elsewhere, too."""
         elsewhere = self._errors_elsewhere(node)
         return tuple(
-            one for one in self.past(node).errors if (one.job_id, one.error) not in elsewhere
+            error
+            for error in self.past(node).errors
+            if (error.job_id, error.error) not in elsewhere
         )
 
     def has_elsewhere(self, node: str, job_id: str, error: str) -> bool:
@@ -151,26 +153,26 @@ class ClusterLedger:
 
     def _errors_elsewhere(self, node: str) -> frozenset[tuple[str, str]]:
         return frozenset(
-            (one.job_id, one.error)
+            (error.job_id, error.error)
             for name, past in self.nodes.items()
             if name != node
-            for one in past.errors
+            for error in past.errors
         )
 
     def watched_asked(self, key: str) -> WatchedAsked | None:
         """Return what was requested of the scheduler about this hang of a watched job; the newest counts."""
-        found = (one for _unix_s, one in reversed(self.watched) if one.key == key)
+        found = (item for _unix_s, item in reversed(self.watched) if item.key == key)
         return next(found, None)
 
     def watched_asked_since(self, since_unix_s: float) -> int:
         """Return how often the scheduler was queried about watched jobs since then, dry runs left out."""
-        return sum(unix_s > since_unix_s and not one.is_dry for unix_s, one in self.watched)
+        return sum(unix_s > since_unix_s and not item.is_dry for unix_s, item in self.watched)
 
     def is_spent(self, job_id: str, incident_id: str, try_number: int) -> bool:
         """Return whether this plan was let through already."""
         return any(
-            (one.job_id, one.incident_id, one.try_number) == (job_id, incident_id, try_number)
-            for _unix_s, one in reversed(self.spent)
+            (item.job_id, item.incident_id, item.try_number) == (job_id, incident_id, try_number)
+            for _unix_s, item in reversed(self.spent)
         )
 
 
@@ -207,7 +209,7 @@ def _is_named_alone(past: NodePast) -> bool:
 @_fold.register
 def _(record: NodeBlamed, ledger: ClusterLedger, unix_s: float) -> ClusterLedger:
     past = ledger.past(record.node)
-    if any(one.incident_id == record.incident_id for one in past.blames):
+    if any(item.incident_id == record.incident_id for item in past.blames):
         return ledger
     summary, kind, evidence = record.summary, record.kind, record.evidence
     blame = NodeBlame(
@@ -256,15 +258,15 @@ def _(record: BlameTakenBack, ledger: ClusterLedger, _unix_s: float) -> ClusterL
     gone = frozenset(record.incident_ids)
     for node in record.nodes:
         past = ledger.past(node)
-        blames = tuple(one for one in past.blames if one.incident_id not in gone)
-        errors = tuple(one for one in past.errors if one.incident_id not in gone)
+        blames = tuple(blame for blame in past.blames if blame.incident_id not in gone)
+        errors = tuple(error for error in past.errors if error.incident_id not in gone)
         ledger = _with(ledger, node, replace(past, blames=blames, errors=errors))
     for node in record.released:
         past = ledger.past(node)
         was = past.held is not None and past.held.hold is Hold.QUARANTINE
         count = max(0, past.quarantines - was)
         ledger = _with(ledger, node, replace(past, held=None, quarantines=count))
-    lemons = {node: one for node, one in ledger.lemons.items() if node not in record.released}
+    lemons = {node: lemon for node, lemon in ledger.lemons.items() if node not in record.released}
     return replace(ledger, lemons=lemons)
 
 
@@ -281,7 +283,7 @@ def _(record: NodeHeld, ledger: ClusterLedger, unix_s: float) -> ClusterLedger:
 
 @_fold.register
 def _(record: NodeReleased, ledger: ClusterLedger, _unix_s: float) -> ClusterLedger:
-    lemons = {node: one for node, one in ledger.lemons.items() if node != record.node}
+    lemons = {node: lemon for node, lemon in ledger.lemons.items() if node != record.node}
     return _with(replace(ledger, lemons=lemons), record.node, NodePast())
 
 
@@ -297,7 +299,7 @@ def _(record: Paused, ledger: ClusterLedger, _unix_s: float) -> ClusterLedger:
 
 @_fold.register
 def _(record: Unpaused, ledger: ClusterLedger, _unix_s: float) -> ClusterLedger:
-    left = {scope: one for scope, one in ledger.paused.items() if scope != record.scope}
+    left = {scope: item for scope, item in ledger.paused.items() if scope != record.scope}
     return replace(ledger, paused=left)
 
 
@@ -313,28 +315,28 @@ def _(record: WindowAdded, ledger: ClusterLedger, _unix_s: float) -> ClusterLedg
 
 @_fold.register
 def _(record: WindowRemoved, ledger: ClusterLedger, _unix_s: float) -> ClusterLedger:
-    left = {key: one for key, one in ledger.windows.items() if key != record.window_id}
+    left = {key: window for key, window in ledger.windows.items() if key != record.window_id}
     return replace(ledger, windows=left)
 
 
 @_fold.register
 def _(record: Acknowledged, ledger: ClusterLedger, _unix_s: float) -> ClusterLedger:
-    kept = {**ledger.acknowledged, record.incident_id: record}
-    for key in list(kept)[:-_ACKNOWLEDGED_KEPT]:
-        del kept[key]
-    return replace(ledger, acknowledged=kept)
+    retained = {**ledger.acknowledged, record.incident_id: record}
+    for key in list(retained)[:-_ACKNOWLEDGED_KEPT]:
+        del retained[key]
+    return replace(ledger, acknowledged=retained)
 
 
 @_fold.register
 def _(record: PowerOffAsked, ledger: ClusterLedger, unix_s: float) -> ClusterLedger:
-    kept = (*ledger.power_offs, (unix_s, record))[-_POWER_OFFS_KEPT:]
-    return replace(ledger, power_offs=kept)
+    retained = (*ledger.power_offs, (unix_s, record))[-_POWER_OFFS_KEPT:]
+    return replace(ledger, power_offs=retained)
 
 
 @_fold.register
 def _(record: WatchedAsked, ledger: ClusterLedger, unix_s: float) -> ClusterLedger:
-    kept = (*ledger.watched, (unix_s, record))[-_WATCHED_KEPT:]
-    return replace(ledger, watched=kept)
+    retained = (*ledger.watched, (unix_s, record))[-_WATCHED_KEPT:]
+    return replace(ledger, watched=retained)
 
 
 @_fold.register
@@ -344,12 +346,12 @@ def _(record: NotDone, ledger: ClusterLedger, unix_s: float) -> ClusterLedger:
 
 @_fold.register
 def _(record: CauseTold, ledger: ClusterLedger, unix_s: float) -> ClusterLedger:
-    kept = {key: one for key, one in ledger.causes.items() if key != record.cause_id}
-    kept[record.cause_id] = (unix_s, record)
-    over = [key for key, (_at_s, one) in kept.items() if one.is_over]
+    retained = {key: cause for key, cause in ledger.causes.items() if key != record.cause_id}
+    retained[record.cause_id] = (unix_s, record)
+    over = [key for key, (_at_s, item) in retained.items() if item.is_over]
     for key in over[:-_CAUSES_KEPT]:
-        del kept[key]
-    return replace(ledger, causes=kept)
+        del retained[key]
+    return replace(ledger, causes=retained)
 
 
 @_fold.register
@@ -360,7 +362,7 @@ def _(record: FabricProbeAsked, ledger: ClusterLedger, unix_s: float) -> Cluster
 @_fold.register
 def _(record: FabricProbeEnded, ledger: ClusterLedger, _unix_s: float) -> ClusterLedger:
     probes = tuple(
-        (at_s, one, has_ended or one.probe_id == record.probe_id)
-        for at_s, one, has_ended in ledger.probes
+        (at_s, item, has_ended or item.probe_id == record.probe_id)
+        for at_s, item, has_ended in ledger.probes
     )
     return replace(ledger, probes=probes)

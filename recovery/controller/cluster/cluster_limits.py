@@ -267,8 +267,8 @@ class ClusterPolicy:
         """Return where observe mode is on, in words."""
         scopes = ["the cluster"] if self.observe else []
         scopes += [
-            f"jobs {one.pattern}" if one.observe else f"not jobs {one.pattern}"
-            for one in self.overrides
-            if one.observe is not None and one.observe is not self.observe
+            f"jobs {override.pattern}" if override.observe else f"not jobs {override.pattern}"
+            for override in self.overrides
+            if override.observe is not None and override.observe is not self.observe
         ]
-        return (*scopes, *(f"nodes {one.match}" for one in self.nodes if one.observe))
+        return (*scopes, *(f"nodes {node.match}" for node in self.nodes if node.observe))

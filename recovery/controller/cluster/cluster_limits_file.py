@@ -87,9 +87,9 @@ def parse_policy(tables: dict[str, Any]) -> PolicyFile:
     )
     policy = _laid_over(Policy(), table_of(tables, "policy"), table_of(tables, "hang"), ())
     jobs = tables.get("jobs", [])
-    if not isinstance(jobs, list) or not all(isinstance(one, dict) for one in jobs):
+    if not isinstance(jobs, list) or not all(isinstance(job, dict) for job in jobs):
         raise SettingError(("jobs",), f"jobs is {jobs!r:.200}, not a list of tables ([[jobs]])")
-    read = [_job(number, one, policy) for number, one in enumerate(jobs)]
+    read = [_job(number, job, policy) for number, job in enumerate(jobs)]
     return PolicyFile(
         ClusterPolicy(
             _approval(cluster.get("approval", "off"), ("cluster", "approval"), "[cluster]"),
@@ -113,12 +113,12 @@ def parse_policy(tables: dict[str, Any]) -> PolicyFile:
 
 def _nodes(tables: Any) -> tuple[NodeRules, ...]:
     is_list = isinstance(tables, list) and len(tables) <= _NODES_MAX
-    if not is_list or not all(isinstance(one, dict) for one in tables):
+    if not is_list or not all(isinstance(table, dict) for table in tables):
         raise SettingError(
             ("nodes",), f"nodes is {tables!r:.200}, not a list of tables ([[nodes]])"
         )
     return tuple(
-        convert_table(one, NodeRules, ("nodes", number)) for number, one in enumerate(tables)
+        convert_table(table, NodeRules, ("nodes", number)) for number, table in enumerate(tables)
     )
 
 
@@ -148,8 +148,8 @@ def _job(number: int, table: dict[str, Any], policy: Policy) -> tuple[JobRules, 
 
 def _laid_over(base: Policy, policy: dict[str, Any], hang: dict[str, Any], keys: Keys) -> Policy:
     """Return the limits with what two tables set; ``keys``: where the tables are."""
-    hung = {one.name: getattr(base.hung, one.name) for one in fields(HungLimits)}
-    limits = {one.name: getattr(base, one.name) for one in fields(Policy) if one.name != "hung"}
+    hung = {item.name: getattr(base.hung, item.name) for item in fields(HungLimits)}
+    limits = {item.name: getattr(base, item.name) for item in fields(Policy) if item.name != "hung"}
     new_hung = convert_table(hang, HungLimits, (*keys, "hang"), hung)
     new = convert_table(policy, Policy, (*keys, "policy"), limits, hidden=("hung",))
     # By kind: those that the table does not name stay as they are.
@@ -160,7 +160,7 @@ def _approval(value: object, keys: Keys, where: str) -> Approval:
     try:
         return Approval(value)
     except ValueError:
-        words = ", ".join(one.value for one in Approval)
+        words = ", ".join(approval.value for approval in Approval)
         raise SettingError(keys, f"{where}: approval is {value!r}, not one of {words}") from None
 
 

@@ -73,11 +73,11 @@ def find_doubtful(
     )
     by_all: dict[str, str] = {}
     by_job: dict[str, dict[str, str]] = defaultdict(dict)
-    for (_sender, name), told in rules.items():
-        for together in _within_window(told):
+    for (_sender, name), reported in rules.items():
+        for together in _within_window(reported):
             for job_id, why in _why_doubtful(together, scope, percent, parts).items():
                 doubted = by_job[job_id] if job_id else by_all
-                doubted |= {one.target.key: f"{name} accuses {why}" for one in together}
+                doubted |= {item.target.key: f"{name} accuses {why}" for item in together}
     return Doubts(by_all, dict(by_job))
 
 
@@ -88,12 +88,12 @@ class _Scope:
     nodes_active: int
 
 
-def _within_window(told: Iterable[ActiveAlert]) -> Iterator[list[ActiveAlert]]:
+def _within_window(reported: Iterable[ActiveAlert]) -> Iterator[list[ActiveAlert]]:
     """Yield the alerts that began within ten minutes of each other: each such group that is no part of a larger one.
 
     Of all times, and not only before the newest alert: one more, an hour after a flood, makes the flood no truer.
     """
-    alerts = sorted(told, key=lambda alert: alert.started_unix_s)
+    alerts = sorted(reported, key=lambda alert: alert.started_unix_s)
     end = 0
     for first, alert in enumerate(alerts):
         before = end
@@ -107,7 +107,7 @@ def _why_doubtful(
     together: Collection[ActiveAlert], scope: _Scope, percent: float, parts: FleetParts
 ) -> dict[str, str]:
     """Return which scopes are accused too much, and how: by job; empty: the fleet."""
-    accused = {one.node for one in together}
+    accused = {alert.node for alert in together}
     of_jobs: dict[str, set[str]] = defaultdict(set)
     for node in accused:
         for job_id in scope.jobs_on.get(node, ()):
@@ -130,10 +130,10 @@ def count_causes(nodes: Collection[str], parts: FleetParts) -> int:
     """Return of how many causes the faults of these nodes are: those below one shared part have one."""
     group_of: dict[object, object] = {}
 
-    def top(one: object) -> object:
-        while group_of.setdefault(one, one) is not one:
-            one = group_of[one]
-        return one
+    def top(item: object) -> object:
+        while group_of.setdefault(item, item) is not item:
+            item = group_of[item]
+        return item
 
     for node in nodes:
         top(node)

@@ -96,7 +96,7 @@ class Pool(Protocol):
         """Return the rules by which idle nodes test the network of this job."""
         ...
 
-    def refuse_probe(self, asked: FabricProbeAsked, /) -> str | None:
+    def refuse_probe(self, requested: FabricProbeAsked, /) -> str | None:
         """Return why such a probe must not run now; None: it counts as under way from now on."""
         ...
 

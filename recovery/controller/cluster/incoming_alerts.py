@@ -77,32 +77,34 @@ _ACTIVE: Final = msgspec.json.Decoder(Annotated[list[_Known], msgspec.Meta(max_l
 def decode_webhook(body: bytes) -> tuple[tuple[IncomingAlert, ...], int]:
     """Return the alerts of a webhook message, and how many it had to leave out (max_alerts)."""
     try:
-        told = _WEBHOOK.decode(body)
+        reported = _WEBHOOK.decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise AlertsError(f"webhook: {error}") from error
-    if told.version != "4":
-        raise AlertsError(f"webhook: version is {told.version!r}, this controller understands '4'")
-    return tuple(_read(one, one.status != "resolved") for one in told.alerts), max(
-        0, told.truncated_alerts
+    if reported.version != "4":
+        raise AlertsError(
+            f"webhook: version is {reported.version!r}, this controller understands '4'"
+        )
+    return tuple(_read(alert, alert.status != "resolved") for alert in reported.alerts), max(
+        0, reported.truncated_alerts
     )
 
 
 def decode_posted(body: bytes, now_unix_s: float) -> tuple[IncomingAlert, ...]:
     """Return the alerts of a `POST /api/v2/alerts`; one whose end has passed is resolved."""
     try:
-        told = _POSTED.decode(body)
+        reported = _POSTED.decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise AlertsError(f"alerts: {error}") from error
-    return tuple(_read(one, not _has_ended(one.ends_at, now_unix_s)) for one in told)
+    return tuple(_read(item, not _has_ended(item.ends_at, now_unix_s)) for item in reported)
 
 
 def decode_active(body: bytes) -> tuple[IncomingAlert, ...]:
     """Return what an Alertmanager says is active (`GET /api/v2/alerts`)."""
     try:
-        told = _ACTIVE.decode(body)
+        reported = _ACTIVE.decode(body)
         return tuple(
-            IncomingAlert(one.labels, one.annotations, _unix_s(one.starts_at), is_firing=True)
-            for one in told
+            IncomingAlert(item.labels, item.annotations, _unix_s(item.starts_at), is_firing=True)
+            for item in reported
         )
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise AlertsError(f"active alerts: {error}") from error
@@ -121,8 +123,8 @@ def _unix_s(at: datetime | None) -> float | None:
     return None if at == _NEVER else at.timestamp()
 
 
-def _read(one: _Alert, is_firing: bool) -> IncomingAlert:
-    return IncomingAlert(one.labels, one.annotations, _unix_s(one.starts_at), is_firing)
+def _read(alert: _Alert, is_firing: bool) -> IncomingAlert:
+    return IncomingAlert(alert.labels, alert.annotations, _unix_s(alert.starts_at), is_firing)
 
 
 @dataclass(frozen=True, slots=True)

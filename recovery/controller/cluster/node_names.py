@@ -53,8 +53,8 @@ class HeardNames:
     def __init__(self) -> None:
         self._full: dict[str, dict[str, float]] = {}  # short name -> full name -> when last
 
-    def note(self, told: str, now_s: float) -> None:
-        name = _plain(host_of(told))
+    def note(self, reported: str, now_s: float) -> None:
+        name = _plain(host_of(reported))
         label, dot, _domain = name.partition(".")
         if not dot or _address(name) is not None:
             return
@@ -70,7 +70,7 @@ class HeardNames:
     def forget(self, due_s: float) -> None:
         """Drop what no alert was called since ``due_s``."""
         for label, known in list(self._full.items()):
-            for name in [one for one, at_s in known.items() if at_s < due_s]:
+            for name in [item for item, at_s in known.items() if at_s < due_s]:
                 del known[name]
             if not known:
                 del self._full[label]
@@ -89,7 +89,7 @@ class NodeNames:
     ) -> None:
         """``addresses``: at which the launchers of each node are reached. ``is_whole``: no other controller may have further nodes."""
         self._names = frozenset(nodes)
-        self._domains = tuple(one.casefold().strip(".") for one in domains)
+        self._domains = tuple(domain.casefold().strip(".") for domain in domains)
         self._is_whole = is_whole
         self._by_label: dict[str, set[str]] = {}
         self._by_address: dict[str, set[str]] = {}
@@ -98,15 +98,15 @@ class NodeNames:
                 self._by_address.setdefault(address, set()).add(name)
             else:
                 self._by_label.setdefault(_label(name), set()).add(name)
-        for name, told in (addresses or {}).items():
-            for one in told:
-                if (address := _address(one)) is not None:
+        for name, reported in (addresses or {}).items():
+            for item in reported:
+                if (address := _address(item)) is not None:
                     self._by_address.setdefault(address, set()).add(name)
 
-    def find(self, told: str, heard: HeardNames) -> FoundNode:
+    def find(self, reported: str, received: HeardNames) -> FoundNode:
         """Return the node that an alert calls ``told``, which may be ``host:port``."""
-        name = host_of(told)
-        for exact in (told, name):
+        name = host_of(reported)
+        for exact in (reported, name):
             if exact in self._names:
                 others = self._by_label.get(_label(exact), set()) - {exact}
                 return FoundNode(exact, like=_first(others))
@@ -116,15 +116,15 @@ class NodeNames:
         if address is not None:
             found = _only(self._by_address.get(address, ()), NameMatch.ADDRESS)
         else:
-            found = self._find_name(_plain(name), heard)
+            found = self._find_name(_plain(name), received)
         if not self._is_whole and (found.node or found.why_not is NoMatch.UNKNOWN):
             return FoundNode(why_not=NoMatch.UNHEARD, like=(found.node,) if found.node else ())
         return found
 
-    def _find_name(self, name: str, heard: HeardNames) -> FoundNode:
+    def _find_name(self, name: str, received: HeardNames) -> FoundNode:
         label, _dot, domain = name.partition(".")
         alike = self._by_label.get(label, set())
-        same = [one for one in alike if _plain(one) == name]
+        same = [item for item in alike if _plain(item) == name]
         if same:
             return _only(same, NameMatch.CASE)
         found = _only(alike, NameMatch.SHORT)
@@ -138,13 +138,13 @@ class NodeNames:
         if not is_same:
             return FoundNode(why_not=NoMatch.DOMAIN, like=(found.node,))
         if not self._domains and any(
-            not _agree(domain, one.partition(".")[2]) for one in heard.of(label)
+            not _agree(domain, item.partition(".")[2]) for item in received.of(label)
         ):
             return FoundNode(why_not=NoMatch.AMBIGUOUS, like=(found.node,))
         return found
 
     def _is_ours(self, domain: str) -> bool:
-        return not domain or any(f"{one}.".startswith(f"{domain}.") for one in self._domains)
+        return not domain or any(f"{item}.".startswith(f"{domain}.") for item in self._domains)
 
 
 def _only(names: Collection[str], match: NameMatch) -> FoundNode:
@@ -159,13 +159,13 @@ def _first(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(names)[:_LIKE_MAX])
 
 
-def _agree(one: str, other: str) -> bool:
+def _agree(text: str, other: str) -> bool:
     """Return whether two domains can be of one host: one is left out, or goes on where the other ends."""
     return (
-        not one
+        not text
         or not other
-        or f"{one}.".startswith(f"{other}.")
-        or f"{other}.".startswith(f"{one}.")
+        or f"{text}.".startswith(f"{other}.")
+        or f"{other}.".startswith(f"{text}.")
     )
 
 

@@ -290,11 +290,11 @@ def _command_for(job: RunningJob, incident: OpenIncident) -> str:
 def _slow(job: RunningJob) -> Iterator[Notice]:
     if not job.ledger.is_attempt_open:
         return
-    slowest = sorted(job.ledger.slow.values(), key=lambda one: -one.found.factor)
-    for one in slowest[:_SLOW_MAX]:
-        finding, why = one.found.finding, ""
-        if one.why is not None:
-            why = f"; {one.why.reason}"
+    slowest = sorted(job.ledger.slow.values(), key=lambda item: -item.found.factor)
+    for item in slowest[:_SLOW_MAX]:
+        finding, why = item.found.finding, ""
+        if item.why is not None:
+            why = f"; {item.why.reason}"
         yield Notice(
             NoticeKind.RANK_SLOW,
             finding.severity,
@@ -303,7 +303,7 @@ def _slow(job: RunningJob) -> Iterator[Notice]:
             job.job_id,
             job.name,
             node=finding.node,
-            rank=str(one.found.rank),
+            rank=str(item.found.rank),
             need="trains on, slower",
             command=f"rankmend status {job_argument(job.name, job.job_id)}",
         )
@@ -370,7 +370,9 @@ def _escalated(
 def _of_cluster(
     ledger: ClusterLedger, policy: ClusterPolicy, nodes_active: int, now_unix_s: float
 ) -> Iterator[Notice]:
-    stops = sum(one.stops_training and unix_s > now_unix_s - HOUR_S for unix_s, one in ledger.spent)
+    stops = sum(
+        item.stops_training and unix_s > now_unix_s - HOUR_S for unix_s, item in ledger.spent
+    )
     if stops and stops >= policy.budgets.stops_per_hour_max:
         yield Notice(
             NoticeKind.BUDGET_SPENT,

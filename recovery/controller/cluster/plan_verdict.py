@@ -117,8 +117,8 @@ def _over_budget(
     if refusal := _refuse_stop(ledger, budgets.stops_per_hour_max, subject, now_unix_s):
         return refusal
     moves = sum(
-        bool(one.nodes) and one.job_id == request.job_id and unix_s > now_unix_s - DAY_S
-        for unix_s, one in ledger.spent
+        bool(item.nodes) and item.job_id == request.job_id and unix_s > now_unix_s - DAY_S
+        for unix_s, item in ledger.spent
     )
     if request.without and moves >= budgets.moves_per_job_day_max:
         return (
@@ -179,16 +179,16 @@ def budgets_left(
 
 
 def refuse_power_off(
-    asked: PowerOffAsked,
+    requested: PowerOffAsked,
     job_name: str,
     ledger: ClusterLedger,
     policy: ClusterPolicy,
     now_unix_s: float,
 ) -> str | None:
     """Return why the node's power must not be switched off now, or None."""
-    if held := _holds_power_off(asked, job_name, ledger, policy, now_unix_s):
+    if held := _holds_power_off(requested, job_name, ledger, policy, now_unix_s):
         return held
-    if any(one == asked for _unix_s, one in ledger.power_offs):
+    if any(off == requested for _unix_s, off in ledger.power_offs):
         return "it was asked for in this incident already"
     count = sum(unix_s > now_unix_s - HOUR_S for unix_s, _one in ledger.power_offs)
     most = policy.budgets.power_offs_per_hour_max
@@ -198,19 +198,19 @@ def refuse_power_off(
 
 
 def _holds_power_off(
-    asked: PowerOffAsked,
+    requested: PowerOffAsked,
     job_name: str,
     ledger: ClusterLedger,
     policy: ClusterPolicy,
     now_unix_s: float,
 ) -> str | None:
     """Return by what a person holds back what rankmend does by itself, or None."""
-    for scope in ("cluster", f"job:{asked.job_id}", f"node:{asked.node}"):
+    for scope in ("cluster", f"job:{requested.job_id}", f"node:{requested.node}"):
         if (paused := ledger.paused.get(scope)) is not None:
             return f"paused ({scope}) by {paused.who}"
-    if ledger.window_of(asked.node, now_unix_s) is not None:
+    if ledger.window_of(requested.node, now_unix_s) is not None:
         return "the node is in maintenance"
-    if (why := policy.why_observed(job_name, (asked.node,))) is not None:
+    if (why := policy.why_observed(job_name, (requested.node,))) is not None:
         return f"observe mode ({why})"
     if policy.is_dry_for(job_name):
         return "dry run"

@@ -47,7 +47,7 @@ class ProbeRules:
             raise ConfigError(f"again_after_s is {self.again_after_s:g}, not 0 to 86400")
         if not 1 <= self.training_nodes_max <= NODES_MOST:
             raise ConfigError(f"training_nodes_max is {self.training_nodes_max}, not 1 to {NODES_MOST}")  # fmt: skip
-        if len(self.rails) > RAILS_MOST or not all(0 < len(one) <= 15 for one in self.rails):
+        if len(self.rails) > RAILS_MOST or not all(0 < len(rail) <= 15 for rail in self.rails):
             raise ConfigError(
                 f"rails is {list(self.rails)!r:.200}: at most {RAILS_MOST} interfaces of at most 15 characters"
             )

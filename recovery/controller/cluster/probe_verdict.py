@@ -11,21 +11,25 @@ SLACK_S: Final = 10.0  # beyond a probe's own time: its nodes have ended it by t
 
 
 def refuse_probe(
-    asked: FabricProbeAsked,
+    requested: FabricProbeAsked,
     job_name: str,
     ledger: ClusterLedger,
     policy: ClusterPolicy,
     now_unix_s: float,
 ) -> str | None:
     """Return why the probe must not run now, or None."""
-    for scope in ("cluster", f"job:{asked.job_id}", *(f"node:{node}" for node in asked.nodes)):
+    for scope in (
+        "cluster",
+        f"job:{requested.job_id}",
+        *(f"node:{node}" for node in requested.nodes),
+    ):
         if scope in ledger.paused:
             return f"{scope} is paused"
-    if (observed := policy.why_observed(job_name, asked.nodes)) is not None:
+    if (observed := policy.why_observed(job_name, requested.nodes)) is not None:
         return f"observe mode: {observed}"
-    for unix_s, one, has_ended in ledger.probes:
-        if not has_ended and now_unix_s < unix_s + one.limits.limit_s + SLACK_S:
-            return f"probe {one.probe_id} of job {one.job_id} is under way"
+    for unix_s, item, has_ended in ledger.probes:
+        if not has_ended and now_unix_s < unix_s + item.limits.limit_s + SLACK_S:
+            return f"probe {item.probe_id} of job {item.job_id} is under way"
     count = sum(unix_s > now_unix_s - HOUR_S for unix_s, _one, _ended in ledger.probes)
     most = policy.fabric_probe.per_hour_max
     if count >= most:

@@ -62,12 +62,12 @@ class ToldNames:
 
     def in_words(self) -> str:
         """Return a sentence on the names that may be of nodes of jobs; empty for none."""
-        told = [one for one in self.unmatched if one.is_telling]
-        if not told:
+        reported = [name for name in self.unmatched if name.is_telling]
+        if not reported:
             return ""
-        shown = ", ".join(one.in_words() for one in told[:_SHOWN_MAX])
-        more = f" and {len(told) - _SHOWN_MAX} more" if len(told) > _SHOWN_MAX else ""
-        return f"{counted(len(told), 'node name')} in alerts match no launcher's, so that these alerts count for no job: {shown}{more}"
+        shown = ", ".join(name.in_words() for name in reported[:_SHOWN_MAX])
+        more = f" and {len(reported) - _SHOWN_MAX} more" if len(reported) > _SHOWN_MAX else ""
+        return f"{counted(len(reported), 'node name')} in alerts match no launcher's, so that these alerts count for no job: {shown}{more}"
 
 
 def read_names(alerts: Iterable[ActiveAlert]) -> ToldNames:
@@ -76,35 +76,37 @@ def read_names(alerts: Iterable[ActiveAlert]) -> ToldNames:
     matched: dict[str, MatchedName] = {}
     without: Counter[NoMatch] = Counter()
     under: Counter[NameMatch] = Counter()
-    for one in alerts:
-        found = one.found
-        if not (one.is_firing and one.target.node):
+    for alert in alerts:
+        found = alert.found
+        if not (alert.is_firing and alert.target.node):
             continue
-        told = one.told_node
+        reported = alert.told_node
         if found.why_not is not None:
             without[found.why_not] += 1
-            known = unmatched.get(told)
-            is_telling = _is_worth_naming(one) or (known is not None and known.is_telling)
+            known = unmatched.get(reported)
+            is_telling = _is_worth_naming(alert) or (known is not None and known.is_telling)
             if known is None and len(unmatched) < NAMES_MAX:
-                unmatched[told] = UnmatchedName(
-                    told, found.why_not, found.like, one.target.alertname, is_telling
+                unmatched[reported] = UnmatchedName(
+                    reported, found.why_not, found.like, alert.target.alertname, is_telling
                 )
             elif known is not None and is_telling and not known.is_telling:
-                unmatched[told] = UnmatchedName(told, known.why, known.like, known.alertname, True)
+                unmatched[reported] = UnmatchedName(
+                    reported, known.why, known.like, known.alertname, True
+                )
         elif found.match is not NameMatch.EXACT:
             under[found.match] += 1
             if len(matched) < NAMES_MAX:
-                matched.setdefault(told, MatchedName(told, found.node, found.match))
+                matched.setdefault(reported, MatchedName(reported, found.node, found.match))
     return ToldNames(tuple(unmatched.values()), tuple(matched.values()), without, under)
 
 
-def _is_worth_naming(one: ActiveAlert) -> bool:
-    if one.found.why_not is NoMatch.UNHEARD:
-        return bool(one.found.like)
-    host = host_of(one.told_node)
-    if one.is_doubtful or is_of_every_host(host) or _is_address(host):
+def _is_worth_naming(alert: ActiveAlert) -> bool:
+    if alert.found.why_not is NoMatch.UNHEARD:
+        return bool(alert.found.like)
+    host = host_of(alert.told_node)
+    if alert.is_doubtful or is_of_every_host(host) or _is_address(host):
         return True
-    return one.target.severity == Severity.CRITICAL.value and one.target.action in _ENDS_USE
+    return alert.target.severity == Severity.CRITICAL.value and alert.target.action in _ENDS_USE
 
 
 def _is_address(text: str) -> bool:

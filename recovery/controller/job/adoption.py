@@ -83,8 +83,8 @@ def judge(
     ``confirmed_gone``: nodes that a person has confirmed as gone since their last report.
     """
     gone = {node: voices.get(node) for node in confirmed_gone}
-    voices = {node: one for node, one in voices.items() if node not in gone}
-    strangers = {node for node, one in voices.items() if _is_stranger(ledger, one.report)}
+    voices = {node: voice for node, voice in voices.items() if node not in gone}
+    strangers = {node for node, voice in voices.items() if _is_stranger(ledger, voice.report)}
     if not strangers:
         return _find_names(ledger, settings, voices)
     if _is_ours(ledger, voices, strangers):
@@ -103,10 +103,12 @@ def _judge_claims(
 ) -> Adopted | Waits:
     """Return the adoption of the newest attempt that most of its nodes claim, or the reason to wait."""
     policy = settings.policy
-    fresh = {n: one for n, one in voices.items() if now_s - one.heard_at_s < policy.node_silent_s}
+    fresh = {
+        n: voice for n, voice in voices.items() if now_s - voice.heard_at_s < policy.node_silent_s
+    }
     for claimed, nodes in _candidates(settings, fresh):
         idle = _idle(claimed, fresh, nodes.values())
-        others = [n for n, one in fresh.items() if one.is_running and n not in nodes.values()]
+        others = [n for n, item in fresh.items() if item.is_running and n not in nodes.values()]
         gone = _gone_places(claimed, nodes, confirmed_gone)
         needed = claimed.group_count - gone
         is_agreed = 2 * len(nodes) > needed
@@ -131,7 +133,7 @@ def _judge_claims(
 
 def is_strange(ledger: Ledger, report: Report) -> bool:
     """Return whether to judge a report here; few need it once launchers follow this controller."""
-    if report.claim is not None and not all(is_named(one.node) for one in ledger.placement):
+    if report.claim is not None and not all(is_named(place.node) for place in ledger.placement):
         return True
     return _is_stranger(ledger, report)
 
@@ -220,7 +222,7 @@ def _candidates(
         (claimed, {group: nodes[0] for group, nodes in places.items() if len(nodes) == 1})
         for claimed, places in found.items()
     ]
-    return sorted(agreed, key=lambda one: -one[0].attempt)
+    return sorted(agreed, key=lambda item: -item[0].attempt)
 
 
 def _runs_other(voice: Voice, attempt: int) -> bool:
@@ -303,7 +305,7 @@ def _is_idle(
     Nodes that a person has confirmed as gone count as reporting.
     """
     have_told = all(node in fresh and fresh[node].report.claim is not None for node in strangers)
-    is_running = any(one.is_running for one in voices.values())
+    is_running = any(voice.is_running for voice in voices.values())
     return have_told and not is_running and len(fresh) + len(confirmed_gone) >= settings.nodes_max
 
 
@@ -321,7 +323,7 @@ def _left_over(
     Even if as many nodes report as the job can have, one of them may be a replacement for a node that
     still trains behind a cut network. The proofs are those of `recovery.controller.job.membership.judge_gone`.
     """
-    claims = [(n, c) for n, one in voices.items() if (c := one.report.claim) is not None]
+    claims = [(n, c) for n, voice in voices.items() if (c := voice.report.claim) is not None]
     attempt = max([ledger.attempt, *(claim.attempt for _node, claim in claims)])
     placements = {
         claimed
@@ -404,10 +406,10 @@ def _adopted_idle(ledger: Ledger, fresh: Mapping[str, Voice]) -> Adopted:
     )
 
 
-def _highest_epoch(told: Sequence[int]) -> int:
+def _highest_epoch(reported: Sequence[int]) -> int:
     """Return the highest epoch that is not far above most others."""
-    typical = median_low(told)
-    return max(epoch for epoch in told if epoch <= typical + EPOCH_JUMP_MAX)
+    typical = median_low(reported)
+    return max(epoch for epoch in reported if epoch <= typical + EPOCH_JUMP_MAX)
 
 
 def is_named(node: str) -> bool:
@@ -508,12 +510,12 @@ def _why_not(
     strangers: Collection[str],
     fresh: Mapping[str, Voice],
 ) -> str:
-    strange = [one.report for node, one in voices.items() if node in strangers]
+    strange = [voice.report for node, voice in voices.items() if node in strangers]
     attempt = max(
         max(report.attempt, 0 if report.claim is None else report.claim.attempt)
         for report in strange
     )
-    most = max(_candidates(settings, fresh), key=lambda one: len(one[1]), default=None)
+    most = max(_candidates(settings, fresh), key=lambda candidate: len(candidate[1]), default=None)
     if attempt <= ledger.attempt:
         newest = max(strange, key=lambda report: report.epoch)
         known = (

@@ -31,12 +31,15 @@ def fatal(ledger: Ledger) -> tuple[KeptEvidence, ...]:
         return ()
     placed = {place.node: frozenset(place.ranks) for place in ledger.placement}
     return tuple(
-        kept
-        for kept in ledger.evidence.values()
-        if kept.attempt == ledger.attempt and kept.overruled_by is None and ends_use(kept.evidence)
-        if not kept.doubted
+        retained
+        for retained in ledger.evidence.values()
+        if retained.attempt == ledger.attempt
+        and retained.overruled_by is None
+        and ends_use(retained.evidence)
+        if not retained.doubted
         # Ranks that moved after the alert no longer use this device.
-        if (ranks := placed.get(kept.evidence.node)) and ranks.issuperset(kept.evidence.ranks)
+        if (ranks := placed.get(retained.evidence.node))
+        and ranks.issuperset(retained.evidence.ranks)
     )
 
 
@@ -45,28 +48,30 @@ def confirmed(ledger: Ledger, finding: Finding) -> Mapping[str, str]:
     if finding.kind is not Kind.RANK_FAILED:
         return {}
     return {
-        kept.evidence.node: in_words(kept)
-        for kept in ledger.evidence.values()
-        if kept.doubted and kept.attempt == ledger.attempt and kept.overruled_by is None
-        if kept.evidence.node == finding.node and ends_use(kept.evidence)
+        retained.evidence.node: in_words(retained)
+        for retained in ledger.evidence.values()
+        if retained.doubted and retained.attempt == ledger.attempt and retained.overruled_by is None
+        if retained.evidence.node == finding.node and ends_use(retained.evidence)
     }
 
 
-def in_words(kept: KeptEvidence) -> str:
-    return f"{kept.evidence.alertname}: {kept.evidence.summary}"
+def in_words(retained: KeptEvidence) -> str:
+    return f"{retained.evidence.alertname}: {retained.evidence.summary}"
 
 
 def doubts_due(ledger: Ledger, doubts: Mapping[str, str]) -> tuple[EvidenceDoubted, ...]:
     """Return the records of what is doubted now and was not, or the other way round. ``doubts``: reasons, by identity."""
-    told = [
+    reported = [
         (identity, doubts.get(identity, ""))
-        for identity, kept in ledger.evidence.items()
-        if kept.attempt == ledger.attempt and bool(kept.doubted) != (identity in doubts)
+        for identity, retained in ledger.evidence.items()
+        if retained.attempt == ledger.attempt and bool(retained.doubted) != (identity in doubts)
     ]
     by_reason: dict[str, list[str]] = {}
-    for identity, why in told:
+    for identity, why in reported:
         by_reason.setdefault(why, []).append(identity)
-    return tuple(EvidenceDoubted(tuple(one), ledger.attempt, why) for why, one in by_reason.items())
+    return tuple(
+        EvidenceDoubted(tuple(item), ledger.attempt, why) for why, item in by_reason.items()
+    )
 
 
 class AlertIntake:
@@ -116,7 +121,7 @@ class AlertIntake:
         incident = ledger.incident
         if incident is not None:
             reason = "joins the open incident"
-        elif not any(ends_use(one) for one in taken):
+        elif not any(ends_use(item) for item in taken):
             reason = "kept: it rules out no device"
         else:
             reason = "kept: what the ranks do next decides"
@@ -125,8 +130,8 @@ class AlertIntake:
 
     def forget(self, taken: EvidenceTaken) -> None:
         """Note that the record is journaled."""
-        for one in taken.evidence:
-            (self._waiting if one.is_active else self._ended).pop(one.identity, None)
+        for evidence in taken.evidence:
+            (self._waiting if evidence.is_active else self._ended).pop(evidence.identity, None)
 
     @staticmethod
     def _pass_over(evidence: NodeEvidence, reason: str) -> None:

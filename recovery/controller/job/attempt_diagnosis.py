@@ -295,9 +295,9 @@ class Doctor:
         node = self._node_of(hang.suspects)
         job_id = self.settings.job_id
         finding = hang_finding(hang, job_id=job_id, attempt=seen.attempt, node=node)
-        told = self.patience and say_again(self.standing, hang, self.patience)
-        if told:
-            lines = (Evidence("launcher", told), *finding.evidence)
+        reported = self.patience and say_again(self.standing, hang, self.patience)
+        if reported:
+            lines = (Evidence("launcher", reported), *finding.evidence)
             finding = replace(finding, blame=Blame.NOBODY, evidence=lines)
         return self._failure(seen, finding)
 

@@ -182,14 +182,14 @@ class AttemptHealth:
             and member.ended_through is not None
         )
         silent = self._nodes.silent(ledger, now_s, policy.node_silent_s)
-        told = fatal(ledger)
+        reported = fatal(ledger)
         fresh = tuple(
-            kept.evidence
-            for kept in told
-            if policy.evidence_wait_s <= (age_s := self._situation.age_s(kept.at))
-            and age_s + kept.evidence.since_age_s < policy.evidence_fresh_s
+            retained.evidence
+            for retained in reported
+            if policy.evidence_wait_s <= (age_s := self._situation.age_s(retained.at))
+            and age_s + retained.evidence.since_age_s < policy.evidence_fresh_s
         )
-        evidence = tuple(kept.evidence for kept in told)
+        evidence = tuple(retained.evidence for retained in reported)
         quiet = set(silent)
         heard_through_s = min(
             (self._nodes.heard_at_s(p.node) for p in ledger.placement if p.node not in quiet),
@@ -263,7 +263,7 @@ class AttemptHealth:
         given = None if started is None else started.choice.begins_at
         if started is None or given is None or first_step is None or self._seen.is_relative:
             return None
-        others = {one.step for one in started.choice.passed_over} - {None, given}
+        others = {verdict.step for verdict in started.choice.passed_over} - {None, given}
         fits = (first_step - 1, first_step)
         if given in fits or started.choice.snapshot is not None:
             return None

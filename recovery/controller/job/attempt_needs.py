@@ -114,7 +114,7 @@ class AttemptNeeds:
         if size is None:
             return self._waits_for_nodes(usable, settings.sizes[-1], gathered_s)
         parts = NO_PARTS
-        if any(one.node not in usable for one in ledger.placement):
+        if any(place.node not in usable for place in ledger.placement):
             parts = with_domains(self.pool.parts, self.nodes.domains())
         slow, accused = ledger.probes.slow_nodes, self._accused()
         return choose_placement(settings, ledger.placement, usable, size, parts, slow, accused)
@@ -187,9 +187,9 @@ class AttemptNeeds:
         member = self.ledger.members.get(node)
         if len(placement) == 1 and member is not None and member.peer_endpoint is None:
             return None  # no other node has to find it
-        told = self.nodes.rendezvous(node, self.ledger)
-        if told is not None:
-            return told
+        reported = self.nodes.rendezvous(node, self.ledger)
+        if reported is not None:
+            return reported
         waited_s = self.since("rendezvous", self.ledger.attempt, node)
         reason = f"{node} has named no new place where the ranks can meet"
         return NeedsMissing(reason, self.policy.start_timeout_s - waited_s)
@@ -227,5 +227,5 @@ class AttemptNeeds:
 def _shortage_text(count: int, wanted: int, unusable: Mapping[str, str]) -> str:
     """Return how many nodes may be used, and why the others may not."""
     why = reasons_in_words([f"{node}: {reason}" for node, reason in unusable.items()])
-    said = f"{count} of {wanted} nodes are there and may be used"
-    return f"{said} ({why})" if why else said
+    text = f"{count} of {wanted} nodes are there and may be used"
+    return f"{text} ({why})" if why else text

@@ -202,8 +202,11 @@ class Attempts:
             reason = shared_reasons.cannot_start(f"{full}; held for {waited_s:.0f} s")
             self._situation.record(ended_unstarted(reason, is_empty=True))
             return True
-        told = self._ledger.start_waits
-        if told is not None and (told.is_for_storage, told.about) == (True, full.why.value):
+        reported = self._ledger.start_waits
+        if reported is not None and (reported.is_for_storage, reported.about) == (
+            True,
+            full.why.value,
+        ):
             return False
         reason = f"{full}. rankmend starts it by itself then"
         self._situation.record(StartWaits(reason, full.why.value, is_for_storage=True))
@@ -216,8 +219,8 @@ class Attempts:
             reason = shared_reasons.cannot_start(f"{choice.reason}; held for {waited_s:.0f} s")
             self._situation.record(ended_unstarted(reason, is_empty=True))
             return True
-        about, told = choice.held_about, self._ledger.start_waits
-        if told is not None and told.about == about:
+        about, reported = choice.held_about, self._ledger.start_waits
+        if reported is not None and reported.about == about:
             return False
         reason = shared_reasons.held(choice, self._settings.name)
         self._situation.record(StartWaits(reason, about, model_alone=choice.model_alone))
@@ -316,13 +319,13 @@ class Attempts:
         if not ledger.attempt or choice.is_new_run:
             return choice
         fetching = self._fetching = self._fetching.of_attempt(ledger.attempt)
-        told = [self._nodes.report_of(place.node) for place in placement]
-        reports = [report for report in told if report is not None]
-        heard = self._nodes.heard(ledger, now_s)
+        reported = [self._nodes.report_of(place.node) for place in placement]
+        reports = [report for report in reported if report is not None]
+        received = self._nodes.heard(ledger, now_s)
         waited_s = self._situation.since(now_s, "snapshots", ledger.attempt)
-        failed = failed_fetches(heard, ledger.attempt, waited_s)
-        elsewhere = fetching.sources(placement, heard, ledger.attempt, failed)
-        equal = self._stand_ins(placement, heard, failed)
+        failed = failed_fetches(received, ledger.attempt, waited_s)
+        elsewhere = fetching.sources(placement, received, ledger.attempt, failed)
+        equal = self._stand_ins(placement, received, failed)
         busy = unsettled(placement, reports, ledger.attempt, waited_s, {*elsewhere, *equal.ranks})
         if busy is not None:
             reason = f"{busy} is reading its snapshots"
@@ -335,7 +338,7 @@ class Attempts:
         with_memory = with_snapshot(
             choice, ledger, policy, placement, held, self._differ, elsewhere, equal
         )
-        self._fetching = fetching.wanting(with_memory, placement, elsewhere, equal, heard)
+        self._fetching = fetching.wanting(with_memory, placement, elsewhere, equal, received)
         if not with_memory.fetched:
             return self._fetching.told(with_memory)
         fetching_s = self._situation.since(now_s, "fetch", ledger.attempt)
@@ -346,14 +349,14 @@ class Attempts:
     def _stand_ins(
         self,
         placement: Sequence[Placement],
-        heard: Mapping[str, Report],
+        received: Mapping[str, Report],
         failed: Collection[Fault],
     ) -> StandIns:
         """Return which ranks' snapshots others could begin from; none where a node of the next attempt can't fetch any."""
-        homes = [heard.get(place.node) for place in placement]
+        homes = [received.get(place.node) for place in placement]
         if any(home is None or home.copier is None for home in homes):
             return NOBODY
-        return stand_ins(self._ledger, heard, failed)
+        return stand_ins(self._ledger, received, failed)
 
     def fetches(self) -> Mapping[str, tuple[FetchOrder, ...]]:
         """Return what each node is to bring from others before the next attempt."""
@@ -449,14 +452,18 @@ class Attempts:
         if self._checkpoints is not None:
             known = self._checkpoints.known()
         # What has rested for too short a time to be trusted beside training can be restored after it.
-        usable = [one for one in known if one.is_valid or one.hindrance is Hindrance.WRITING]
-        steps = [one.candidate.step for one in usable]
+        usable = [
+            checkpoint
+            for checkpoint in known
+            if checkpoint.is_valid or checkpoint.hindrance is Hindrance.WRITING
+        ]
+        steps = [checkpoint.candidate.step for checkpoint in usable]
         began = None if ledger.started is None else ledger.started.choice
         if began is not None and began.restored_path is not None:
             steps.append(began.begins_at)
         if ledger.restorable is not None:
             steps.append(ledger.restorable.step)
-        if any(one is not None and one < step for one in steps):
+        if any(item is not None and item < step for item in steps):
             return True
         return any(point.step < step for point in self._whole_snapshots())
 
@@ -474,9 +481,9 @@ class Attempts:
         """Return the steps of which every rank has its part in some node's memory."""
         held: dict[SnapshotPoint, set[int]] = {}
         for report in self._nodes.reports:
-            for one in report.snapshots:
-                if not one.is_damaged:
-                    held.setdefault(one.point, set()).add(one.rank)
+            for snapshot in report.snapshots:
+                if not snapshot.is_damaged:
+                    held.setdefault(snapshot.point, set()).add(snapshot.rank)
         return [point for point, ranks in held.items() if len(ranks) == self._ledger.world_size]
 
     def restorable(self, now_s: float) -> list[Record]:
@@ -489,7 +496,7 @@ class Attempts:
             known = self._checkpoints.known()
         saves = self._situation.saves
         saves.note_known(known, now_s)
-        if any(one.is_valid or one.is_young for one in known):
+        if any(checkpoint.is_valid or checkpoint.is_young for checkpoint in known):
             self._situation.has_checkpoint = True
         seen = None
         if now_s - self._noted_at_s >= NOTE_S:
@@ -576,9 +583,11 @@ class Attempts:
             return False  # already journaled, or nothing is waiting for the proof
         if self._situation.since(now_s, "unproved", ledger.attempt) < self._policy.fence_timeout_s:
             return False
-        told = f"silent: {', '.join(gone.silent) or 'none'}; busy: {', '.join(gone.busy) or 'none'}"
+        reported = (
+            f"silent: {', '.join(gone.silent) or 'none'}; busy: {', '.join(gone.busy) or 'none'}"
+        )
         reason = (
-            f"nothing proves that attempt {ledger.attempt} is gone ({told}): reboot the node, or "
+            f"nothing proves that attempt {ledger.attempt} is gone ({reported}): reboot the node, or "
             f"`rankmend confirm-gone NODE --job {self._settings.name}` once it is powered off"
         )
         self._situation.record(FenceWaits(ledger.attempt, waits, reason))

@@ -312,7 +312,9 @@ class Controller:
         silent_s = self._policy.node_silent_s
         floor = Floor(
             shortage=lambda without: self._planning.shortage(without, now_s),
-            is_accused=lambda node: any(kept.evidence.node == node for kept in fatal(self.ledger)),
+            is_accused=lambda node: any(
+                retained.evidence.node == node for retained in fatal(self.ledger)
+            ),
             is_heard=lambda node: (
                 self._nodes.is_heard(node) and now_s - self._nodes.heard_at_s(node) < silent_s
             ),
@@ -396,9 +398,11 @@ class Controller:
                 self._copying = self._copying.of_next_attempt(
                     ledger.attempt, self._policy.snapshot_copies
                 )
-            heard = self._nodes.heard(ledger, now_s)
-            self._copying = self._copying.observe(ledger.placement, heard, now_s, self._pool.parts)
-            copies = self._copying.orders(ledger.placement, heard)
+            received = self._nodes.heard(ledger, now_s)
+            self._copying = self._copying.observe(
+                ledger.placement, received, now_s, self._pool.parts
+            )
+            copies = self._copying.orders(ledger.placement, received)
         self._copy_requests = {
             node: CopyRequest(copies.get(node), fetches.get(node, ()))
             for node in copies.keys() | fetches.keys()
@@ -523,7 +527,7 @@ class Controller:
             for report in self._nodes.take_joined(joined):
                 self._hear(report, now_s)
             if self._situation.is_taken_up:
-                self._situation.send_to({one.node for one in joined})
+                self._situation.send_to({item.node for item in joined})
             return True
         return False
 

@@ -85,8 +85,8 @@ class FitNodes:
     def look(self, fit: Collection[str], now_s: float, pause_s_max: float) -> dict[str, float]:
         """Note which nodes are fit now, and return for how long each has been."""
         known = self._since_s if now_s - self._looked_at_s <= pause_s_max else {}
-        kept = sorted(fit)[:_KEPT_MAX]
-        self._since_s = {node: known.get(node, now_s) for node in kept}
+        retained = sorted(fit)[:_KEPT_MAX]
+        self._since_s = {node: known.get(node, now_s) for node in retained}
         self._looked_at_s = now_s
         return {node: now_s - since_s for node, since_s in self._since_s.items()}
 
@@ -106,7 +106,7 @@ def decide_growth(
     """
     policy, saved = settings.policy, ledger.saved_number
     placed = [place.node for place in ledger.placement]
-    nodes = tuple(sorted(node for node, one in waiting.items() if _may_join(one, policy)))
+    nodes = tuple(sorted(node for node, item in waiting.items() if _may_join(item, policy)))
     after = size_for(settings, len(placed) + len(nodes)) or 0
     is_just_saved = saved > ledger.started_number and times.save_s <= JUST_SAVED_S
     is_allowed = policy.allows(Kind.HOST, PlanStep.RESTART_IN_PLACE) and not policy.observe

@@ -114,9 +114,9 @@ class IncidentRunner:
         if now_s - self._weighed_at_s < _WEIGH_S:
             return False
         known = [
-            one.found
-            for one in self._ledger.slow.values()
-            if one.why is not None and one.found.finding.node not in self._ledger.taken_back
+            item.found
+            for item in self._ledger.slow.values()
+            if item.why is not None and item.found.finding.node not in self._ledger.taken_back
         ]
         if not known:
             return False
@@ -218,8 +218,8 @@ class IncidentRunner:
 
     def _accused(self) -> set[str]:
         """Return the nodes that an alert of this job's or of another's accuses."""
-        kept = self._ledger.evidence.values()
-        own = {one.evidence.node for one in kept if one.overruled_by is None}
+        retained = self._ledger.evidence.values()
+        own = {evidence.evidence.node for evidence in retained if evidence.overruled_by is None}
         return own | set(self._situation.pool.accused(self._settings.job_id))
 
     # Run.
@@ -377,9 +377,9 @@ class IncidentRunner:
         is_at_end = failure.finding.symptom in (ENDING, FINISHED)
         if not is_at_end or failure.attempt != self._ledger.attempt:
             return None
-        told = (incident.state.incident_id, failure.attempt)
+        reported = (incident.state.incident_id, failure.attempt)
         waited_s = self._situation.since(now_s, "stacks", incident.state)
-        if told not in self._ledger.collected and waited_s < _STACKS_S_MAX:
+        if reported not in self._ledger.collected and waited_s < _STACKS_S_MAX:
             return False
         finding = incident.judged or failure.finding
         if finding.symptom != FINISHED:
@@ -576,14 +576,14 @@ class IncidentRunner:
         Only if the job can leave the node; otherwise the ranks may as well try.
         """
         seen, policy = self._seen, incident.policy
-        for kept in fatal(self._ledger):
-            ranks = kept.evidence.ranks or self._ranks_on(kept.evidence.node)
+        for retained in fatal(self._ledger):
+            ranks = retained.evidence.ranks or self._ranks_on(retained.evidence.node)
             views = [seen.ranks[rank] for rank in ranks if rank in seen.ranks]
             if views and all(view.steps_done >= policy.verify_steps for view in views):
                 continue
-            if self._attempts.can_leave(kept.evidence.node, now_s):
+            if self._attempts.can_leave(retained.evidence.node, now_s):
                 doctor = Doctor(self._settings, policy, self._ledger.placement)
-                return doctor.failure_of(seen, kept.evidence)
+                return doctor.failure_of(seen, retained.evidence)
         return None
 
     def _ranks_on(self, node: str) -> tuple[int, ...]:

@@ -207,8 +207,8 @@ def choose_placement(
     )
     waiting = Spares(
         [spare.node for spare in spares],
-        [one.node for one in before],
-        [one.node for one, node in zip(before, stay, strict=True) if node is None],
+        [placement.node for placement in before],
+        [placement.node for placement, node in zip(before, stay, strict=True) if node is None],
         parts,
         slow,
         accused,
@@ -245,12 +245,12 @@ def size_for(settings: JobSettings, usable: int) -> int | None:
 
 
 def next_finder(
-    placement: Sequence[Placement], usable: Collection[str], asked: Collection[str]
+    placement: Sequence[Placement], usable: Collection[str], requested: Collection[str]
 ) -> str | None:
     """Return the next node to look for checkpoints: the lowest usable group rank without a request so far."""
     placed = [place.node for place in placement if place.node in usable]
     others = sorted(node for node in usable if node not in placed)
-    return next((node for node in (*placed, *others) if node not in asked), None)
+    return next((node for node in (*placed, *others) if node not in requested), None)
 
 
 def find_torn(

@@ -111,15 +111,19 @@ def _names_node(finding: Finding) -> bool:
 
 def _weighed(finding: Finding, failure: Failure, ledger: Ledger, *, is_proved: bool) -> ChargeKind:
     nodes = _nodes_of(finding, ledger) or {finding.node}
-    alerts = [kept.evidence for kept in ledger.evidence.values() if kept.attempt == failure.attempt]
-    mine = [one for one in alerts if one.node == finding.node]
+    alerts = [
+        retained.evidence
+        for retained in ledger.evidence.values()
+        if retained.attempt == failure.attempt
+    ]
+    mine = [alert for alert in alerts if alert.node == finding.node]
     library = failure.crash_library
     if not library and finding.symptom.kind is SymptomKind.CRASHED:
-        lines = [line for one in mine for line in (one.summary, *_texts(one.evidence))]
+        lines = [line for alert in mine for line in (alert.summary, *_texts(alert.evidence))]
         library = read_crash_library([*lines, *_texts(finding.evidence)])
     said = (finding.summary, finding.symptom.detail, *_texts(finding.evidence))
     is_own_word = finding.kind is not Kind.RANK_FAILED or any(map(is_devices_own_word, said))
-    beside = Beside(any(rules_out(one) for one in mine), is_proved, library, is_own_word)
+    beside = Beside(any(rules_out(alert) for alert in mine), is_proved, library, is_own_word)
     return weigh(finding, nodes, beside)
 
 
@@ -130,7 +134,7 @@ def rules_out(evidence: NodeEvidence) -> bool:
 
 
 def _texts(evidence: tuple[Evidence, ...]) -> list[str]:
-    return [one.text for one in evidence]
+    return [item.text for item in evidence]
 
 
 def _nodes_of(finding: Finding, ledger: Ledger) -> set[str]:
@@ -152,8 +156,10 @@ def of_incidents(ledger: Ledger, incident_id: str) -> tuple[str, ...]:
     run = ledger.errors
     symptom = None if run is None else run.symptom
     ids = () if run is None else run.incidents
-    starts = [one.incident_id for one in ledger.start_failures if one.symptom == symptom]
-    return tuple(dict.fromkeys(one for one in (*starts, *ids, incident_id) if one))
+    starts = [
+        failure.incident_id for failure in ledger.start_failures if failure.symptom == symptom
+    ]
+    return tuple(dict.fromkeys(item for item in (*starts, *ids, incident_id) if item))
 
 
 def corrects(
@@ -176,7 +182,7 @@ def corrects(
 
 def counting(charged: tuple[ChargedNode, ...]) -> frozenset[str]:
     """Return the nodes against which an incident counts."""
-    return frozenset(one.node for one in charged if one.counts)
+    return frozenset(node.node for node in charged if node.counts)
 
 
 def find_nodes_to_leave(
@@ -235,7 +241,9 @@ def accused_alone(
     """Return the nodes to leave that alerts accuse and nothing else does. The arguments are those of `find_nodes_to_leave`."""
     failed = {finding.node} if finding.blame is Blame.RANK else set()
     if finding.blame is Blame.RANK:
-        failed |= {one.node for one in ledger.placement if set(one.ranks) & set(finding.ranks)}
+        failed |= {
+            place.node for place in ledger.placement if set(place.ranks) & set(finding.ranks)
+        }
     return frozenset(
         node
         for node, reason in must.items()

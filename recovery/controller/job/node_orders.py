@@ -20,7 +20,9 @@ def shares_of(ledger: Ledger, settings: JobSettings) -> dict[str, Share]:
     if ledger.wish is Wish.NOTHING and ledger.finder is not None:
         return {reader.node: reader.share for reader in ledger.readers}
     if ledger.wish is Wish.RANKS and settings.has_checkpoints:
-        return {one.node: one.share for one in readers_of(ledger.placement, ledger.members)}
+        return {
+            reader.node: reader.share for reader in readers_of(ledger.placement, ledger.members)
+        }
     return {}
 
 
@@ -70,8 +72,8 @@ def orders_for(
     names += [node for node in members if node not in ranks]
     peers = peers_of(ledger) if is_running else ()
     world_size = sum(len(place.ranks) for place in placement)
-    asked = asked_number(ledger) if is_running else 0
-    readers = nodes_to_read(ledger, placement) if asked else set()
+    requested = asked_number(ledger) if is_running else 0
+    readers = nodes_to_read(ledger, placement) if requested else set()
     first = next(iter(ranks), None)
     shares = shares_of(ledger, settings)
     looks = ledger.finder is not None and ledger.wish is Wish.NOTHING
@@ -114,7 +116,7 @@ def orders_for(
                 kill_bound_s=settings.policy.kill_bound_s if runs and peers else 0.0,
                 finds_checkpoints=looks and node in shares,
                 controller_id=ledger.controller_id,
-                reads_hardware=asked if node in readers else 0,
+                reads_hardware=requested if node in readers else 0,
                 findings=told_findings(ledger, ranks.get(node, ()), is_first=node == first),
                 share=shares.get(node),
                 continues=_continued_on(ledger, runs),

@@ -34,7 +34,7 @@ class PowerReader(Protocol):
 
 
 class PowerSwitch(Protocol):
-    def allow_off(self, asked: PowerOffAsked, /) -> bool:
+    def allow_off(self, requested: PowerOffAsked, /) -> bool:
         """Return whether the node may be switched off, once that is on record in the cluster's journal."""
         ...
 
@@ -86,14 +86,14 @@ class PowerWatch:
             return None
         self._tried_at_s = now_s
         for node in nodes_to_switch_off(ledger, self._nodes, now_s):
-            asked = PowerOffAsked(node, job_id, incident.state.incident_id)
-            if self._switch.allow_off(asked):
-                return asked
+            requested = PowerOffAsked(node, job_id, incident.state.incident_id)
+            if self._switch.allow_off(requested):
+                return requested
         return None
 
-    def switch_off(self, asked: PowerOffAsked) -> None:
+    def switch_off(self, requested: PowerOffAsked) -> None:
         """Act on the record, which is durable."""
-        self._switch.switch_off(asked.node)
+        self._switch.switch_off(requested.node)
 
     def _silence(self, member: Member) -> object:
         return member.launcher_id, self._nodes.heard_at_s(member.node)
@@ -114,7 +114,9 @@ def nodes_to_switch_off(ledger: Ledger, nodes: JobNodes, now_s: float) -> list[s
         return []
     members = [ledger.members.get(node) for node in silent]
     return [
-        one.node
-        for one in members
-        if one is not None and one.ended_through is None and one.boot_since <= ledger.started_number
+        member.node
+        for member in members
+        if member is not None
+        and member.ended_through is None
+        and member.boot_since <= ledger.started_number
     ]

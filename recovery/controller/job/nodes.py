@@ -83,7 +83,7 @@ class HeardNode:
             self.revision, self.launcher_at_s = 0, now_s
         self.report, self.at_s = report, now_s
         since_s = self.missed_since_s
-        self.missed_since_s = {one: since_s.get(one, now_s) for one in report.unreachable}
+        self.missed_since_s = {item: since_s.get(item, now_s) for item in report.unreachable}
         if report.epoch != self.epoch:
             self.epoch, self.revision = report.epoch, 0  # of another journal, perhaps
         self.revision = max(report.revision, self.revision)
@@ -130,18 +130,18 @@ class JobNodes:
         if member is None or _has_changed(ledger, member, report):
             self._let_join(report, member, now_s)
             return False
-        heard = self._heard.get(report.node)
-        is_same = heard is not None and heard.report.launcher_id == report.launcher_id
-        if heard is not None and is_same and 0 < report.number <= heard.report.number:
+        received = self._heard.get(report.node)
+        is_same = received is not None and received.report.launcher_id == report.launcher_id
+        if received is not None and is_same and 0 < report.number <= received.report.number:
             return False  # overtaken by a later one
         self._note(report, now_s)
         return True
 
     def _note(self, report: Report, now_s: float) -> None:
-        heard = self._heard.get(report.node)
-        if heard is None:
-            self._heard[report.node] = heard = HeardNode(report, now_s, 0, 0, now_s, now_s)
-        heard.hear(report, now_s)
+        received = self._heard.get(report.node)
+        if received is None:
+            self._heard[report.node] = received = HeardNode(report, now_s, 0, 0, now_s, now_s)
+        received.hear(report, now_s)
 
     # What nodes claim of other controllers.
 
@@ -152,17 +152,17 @@ class JobNodes:
             self._idle_since_s.clear()
             return None
         voices = {
-            node: Voice(heard.report, heard.at_s)
-            for node, heard in self._heard.items()
+            node: Voice(received.report, received.at_s)
+            for node, received in self._heard.items()
             if (member := ledger.members.get(node)) is None or member.ended_through is None
         }
         voices |= {node: Voice(report, at_s) for node, (report, at_s) in self._joining.items()}
-        idle = {node: one.heard_at_s for node, one in voices.items() if not one.is_running}
+        idle = {node: voice.heard_at_s for node, voice in voices.items() if not voice.is_running}
         known = self._idle_since_s
         self._idle_since_s = {node: known.get(node, at_s) for node, at_s in idle.items()}
         voices = {
-            node: replace(one, idle_since_s=self._idle_since_s.get(node))
-            for node, one in voices.items()
+            node: replace(voice, idle_since_s=self._idle_since_s.get(node))
+            for node, voice in voices.items()
         }
         gone = [
             node
@@ -174,10 +174,10 @@ class JobNodes:
     def _is_strange(self, node: str, ledger: Ledger) -> bool:
         if (joining := self._joining.get(node)) is not None:
             return is_strange(ledger, joining[0])
-        heard = self._heard.get(node)
+        received = self._heard.get(node)
         member = ledger.members.get(node)
         has_ended = member is not None and member.ended_through is not None
-        return heard is not None and not has_ended and is_strange(ledger, heard.report)
+        return received is not None and not has_ended and is_strange(ledger, received.report)
 
     @property
     def strange(self) -> frozenset[str]:
@@ -186,7 +186,7 @@ class JobNodes:
 
     def take_adopted(self, adopted: Adopted) -> list[Report]:
         """Receive the reports of those that an adoption has put on record, and return them."""
-        launchers = {one.node: one.launcher_id for one in adopted.nodes}
+        launchers = {item.node: item.launcher_id for item in adopted.nodes}
         reports = []
         for node, (report, at_s) in list(self._joining.items()):
             if launchers.get(node) == report.launcher_id:
@@ -198,7 +198,7 @@ class JobNodes:
     @property
     def claimed(self) -> frozenset[str]:
         """Return the nodes that launchers have claimed as theirs in an attempt not adopted yet."""
-        reports = [heard.report for heard in self._heard.values()]
+        reports = [received.report for received in self._heard.values()]
         reports += [report for report, _at_s in self._joining.values()]
         return frozenset(
             peer.node
@@ -230,12 +230,12 @@ class JobNodes:
 
     def take_ended(self, ended: LaunchersEnded) -> None:
         """Hear that the ends of these launchers are on record."""
-        for one in ended.launchers:
-            _report, self._ended_at_s[one.node] = self._ending.pop(one.node)
+        for launcher in ended.launchers:
+            _report, self._ended_at_s[launcher.node] = self._ending.pop(launcher.node)
 
     def take_off(self, off: NodesOff, now_s: float) -> None:
         """Note that these nodes have no power; the record is durable."""
-        self._ended_at_s.update(dict.fromkeys((one.node for one in off.nodes), now_s))
+        self._ended_at_s.update(dict.fromkeys((node.node for node in off.nodes), now_s))
 
     def _let_join(self, report: Report, member: Member | None, now_s: float) -> None:
         if not report.launcher_id:
@@ -288,8 +288,8 @@ class JobNodes:
     def take_joined(self, joined: tuple[Joined, ...]) -> list[Report]:
         """Receive the reports of those that are now on record, and return them."""
         reports = []
-        for one in joined:
-            report, at_s = self._joining.pop(one.node)
+        for item in joined:
+            report, at_s = self._joining.pop(item.node)
             self._note(report, at_s)
             reports.append(report)
         return reports
@@ -300,19 +300,19 @@ class JobNodes:
 
     @property
     def reports(self) -> list[Report]:
-        return [heard.report for heard in self._heard.values()]
+        return [received.report for received in self._heard.values()]
 
     def report_of(self, node: str) -> Report | None:
-        heard = self._heard.get(node)
-        return None if heard is None else heard.report
+        received = self._heard.get(node)
+        return None if received is None else received.report
 
     def heard(self, ledger: Ledger, now_s: float) -> dict[str, Report]:
         """Return the newest reports of all nodes that are there."""
         silent_s = self._settings.policy.node_silent_s
         return {
-            node: heard.report
-            for node, heard in self._heard.items()
-            if now_s - heard.at_s < silent_s
+            node: received.report
+            for node, received in self._heard.items()
+            if now_s - received.at_s < silent_s
             and (member := ledger.members.get(node)) is not None
             and member.ended_through is None
         }
@@ -323,31 +323,31 @@ class JobNodes:
         return [
             NodeMemory(
                 node,
-                heard.report.snapshots,
-                heard.report.copies,
+                received.report.snapshots,
+                received.report.copies,
                 {
-                    one.rank: one.snapshots
-                    for one in heard.report.ranks
-                    if one.snapshots is not None
+                    rank.rank: rank.snapshots
+                    for rank in received.report.ranks
+                    if rank.snapshots is not None
                 },
-                newest_step_of(one.step for one in heard.report.ranks if not one.is_relative),
-                max(0.0, now_s - heard.at_s),
+                newest_step_of(rank.step for rank in received.report.ranks if not rank.is_relative),
+                max(0.0, now_s - received.at_s),
             )
-            for node, heard in self._heard.copy().items()
+            for node, received in self._heard.copy().items()
         ]
 
     def known_checkpoints(self, ledger: Ledger) -> tuple[CheckpointVerdict, ...]:
         """Return what the launchers that watch the checkpoints beside training know of them together."""
         readers = self._find_readers(ledger)
-        told = {
-            one.node: verdicts_of(report.known)
-            for one in readers
-            if (report := self.report_of(one.node)) is not None and report.known
+        reported = {
+            reader.node: verdicts_of(report.known)
+            for reader in readers
+            if (report := self.report_of(reader.node)) is not None and report.known
         }
         homes = None
-        if len({one.folder_id for one in readers}) > 1:  # 80,000 ranks take 0.1 s
+        if len({reader.folder_id for reader in readers}) > 1:  # 80,000 ranks take 0.1 s
             homes = homes_of(ledger.placement, ledger.members)
-        return join_checkpoints(readers, told, homes, ledger.world_size)
+        return join_checkpoints(readers, reported, homes, ledger.world_size)
 
     def _find_readers(self, ledger: Ledger) -> tuple[CheckpointReader, ...]:
         """Return which nodes read the checkpoints: 10,000 nodes are looked through only after one has joined or left."""
@@ -360,9 +360,9 @@ class JobNodes:
 
     def heard_at_s(self, node: str) -> float:
         """Return when the node last reported; not before this controller started to receive."""
-        heard = self._heard.get(node)
+        received = self._heard.get(node)
         at_s = self._started_at_s
-        return at_s if heard is None else max(at_s, heard.at_s)
+        return at_s if received is None else max(at_s, received.at_s)
 
     def is_any_heard(self, ledger: Ledger, since_s: float) -> bool:
         """Return whether any node of the newest attempt has reported after that time."""
@@ -384,29 +384,31 @@ class JobNodes:
             nodes = []  # a person has started it anew, perhaps elsewhere
         else:
             nodes = [place.node for place in ledger.placement] or list(ledger.members)
-        ended = {node for node, one in ledger.members.items() if one.ended_through is not None}
-        heard = self._heard.keys() | self._joining.keys() | ended
-        return [node for node in nodes if node not in heard]
+        ended = {
+            node for node, member in ledger.members.items() if member.ended_through is not None
+        }
+        received = self._heard.keys() | self._joining.keys() | ended
+        return [node for node in nodes if node not in received]
 
     def silent(self, ledger: Ledger, now_s: float, silent_s: float) -> list[str]:
         """Return the nodes of the newest attempt without a report for so long."""
         if now_s - self._started_at_s < silent_s:
             return []
-        heard = self._heard
+        received = self._heard
         return [
             place.node
             for place in ledger.placement
-            if (one := heard.get(place.node)) is None or now_s - one.at_s >= silent_s
+            if (item := received.get(place.node)) is None or now_s - item.at_s >= silent_s
         ]
 
     def torn(self, ledger: Ledger, now_s: float) -> dict[str, LeaveReason]:
         """Return nodes of the newest attempt that report, but don't reach each other, and why."""
         missed = self._missed(ledger, now_s)
-        told = {
+        reported = {
             node: [other for other, is_alive in others.items() if is_alive]
             for node, others in missed.items()
         }
-        return find_torn(told, [place.node for place in ledger.placement])
+        return find_torn(reported, [place.node for place in ledger.placement])
 
     def is_torn_or_dead(self, ledger: Ledger, now_s: float) -> bool:
         """Return whether a node of the newest attempt is missed that may have died just now.
@@ -423,18 +425,19 @@ class JobNodes:
         """
         silent_s = self._settings.policy.node_silent_s
         present = {
-            place.node: heard
+            place.node: received
             for place in ledger.placement
-            if (heard := self._heard.get(place.node)) is not None and now_s - heard.at_s < silent_s
+            if (received := self._heard.get(place.node)) is not None
+            and now_s - received.at_s < silent_s
             if (member := ledger.members.get(place.node)) is None or member.ended_through is None
         }
         return {
             node: {
                 other: present[other].at_s - since_s >= ALIVE_AFTER_S
-                for other, since_s in heard.missed_since_s.items()
+                for other, since_s in received.missed_since_s.items()
                 if other in present and other != node
             }
-            for node, heard in present.items()
+            for node, received in present.items()
         }
 
     def usable(self, ledger: Ledger, now_s: float) -> dict[str, Member]:
@@ -453,8 +456,8 @@ class JobNodes:
     def domains(self) -> dict[str, ToldDomain]:
         """Return what each node hangs on, as its launcher got it from its scheduler."""
         return {
-            node: ToldDomain(heard.report.domain, heard.report.domain_is_block)
-            for node, heard in self._heard.items()
+            node: ToldDomain(received.report.domain, received.report.domain_is_block)
+            for node, received in self._heard.items()
         }
 
     @property
@@ -462,8 +465,8 @@ class JobNodes:
         """Return the highest attempt that any node has spoken of; 0 for none."""
         return max(
             (
-                max(one.report.attempt, one.empty_through, one.report.fence_attempt or 0)
-                for one in self._heard.values()
+                max(item.report.attempt, item.empty_through, item.report.fence_attempt or 0)
+                for item in self._heard.values()
             ),
             default=0,
         )
@@ -472,8 +475,8 @@ class JobNodes:
         """Return whether every node has reported that no process of the newest attempt is left."""
         places = ledger.placement
         return bool(places) and all(
-            (heard := self._heard.get(place.node)) is not None
-            and heard.empty_through >= ledger.attempt
+            (received := self._heard.get(place.node)) is not None
+            and received.empty_through >= ledger.attempt
             for place in places
         )
 
@@ -482,9 +485,11 @@ class JobNodes:
         if not ledger.placement:
             return Gone(not ledger.is_attempt_open or self._all_say_empty(ledger))
         words = {
-            node: Word(heard.at_s, heard.empty_through, heard.empty_at_s, heard.launcher_at_s)
+            node: Word(
+                received.at_s, received.empty_through, received.empty_at_s, received.launcher_at_s
+            )
             for place in ledger.placement
-            if (heard := self._heard.get(node := place.node)) is not None
+            if (received := self._heard.get(node := place.node)) is not None
         }
         return judge_gone(
             ledger,
@@ -499,26 +504,26 @@ class JobNodes:
 
     def _all_say_empty(self, ledger: Ledger) -> bool:
         """An attempt of which only the number is left: all nodes that are here must have reported that."""
-        heard = self._heard.values()
-        return bool(heard) and all(one.empty_through >= ledger.attempt for one in heard)
+        received = self._heard.values()
+        return bool(received) and all(item.empty_through >= ledger.attempt for item in received)
 
     def heard_through_s(self, ledger: Ledger) -> float:
         """Return the time through which every node has spoken; 0 before all have."""
         through_s = float("inf")
         for place in ledger.placement:
-            heard = self._heard.get(place.node)
-            if heard is None:
+            received = self._heard.get(place.node)
+            if received is None:
                 return 0.0
-            through_s = min(through_s, heard.at_s)
+            through_s = min(through_s, received.at_s)
         return through_s
 
     def rendezvous(self, node: str, ledger: Ledger) -> Endpoint | None:
         """Return where the next attempt can meet on the node, or None until it names a new place."""
         report = self.report_of(node)
-        told = None if report is None else report.rendezvous
-        if told is None or (told.address, told.port) in ledger.rendezvous_used:
+        reported = None if report is None else report.rendezvous
+        if reported is None or (reported.address, reported.port) in ledger.rendezvous_used:
             return None
-        return told
+        return reported
 
     # What they ought to do.
 
@@ -532,7 +537,7 @@ class JobNodes:
         if self._sent_revision != ledger.revision:
             self.send(ledger, now_s)
         elif now_s - self._sent_at_s >= resend_pause_s(len(self._heard)):
-            behind = {n for n, one in self._heard.items() if not one.acknowledges(ledger)}
+            behind = {n for n, item in self._heard.items() if not item.acknowledges(ledger)}
             if behind:
                 self._sent_at_s = now_s
                 self._send(ledger, behind)

@@ -134,28 +134,28 @@ class ObservedRank:
     def has_failed(self) -> bool:
         return self.exit is not None and self.exit.exit_code != 0 and not self.exit.by_launcher
 
-    def observe(self, told: RankReport, now_s: float) -> None:
-        if told.pid > 0:
-            self.pid = told.pid
-        if told.start is not None:
-            self.start = told.start.bounded()
-        if told.nccl:
-            self.nccl = told.nccl
-        self.is_past_training = self.is_past_training or told.is_past_training
+    def observe(self, reported: RankReport, now_s: float) -> None:
+        if reported.pid > 0:
+            self.pid = reported.pid
+        if reported.start is not None:
+            self.start = reported.start.bounded()
+        if reported.nccl:
+            self.nccl = reported.nccl
+        self.is_past_training = self.is_past_training or reported.is_past_training
         if self.exit is not None:
             return  # whatever comes now was sent before its end
-        self._take_progress(told, now_s)
-        if told.process_state != self.process_state or not self.state_since_s:
-            self.process_state, self.state_since_s = told.process_state, now_s
-        if told.exit is not None:
-            self.exit = exit_of_today(told.exit)
-            self.exited_at_s = now_s - told.exit.age_s
+        self._take_progress(reported, now_s)
+        if reported.process_state != self.process_state or not self.state_since_s:
+            self.process_state, self.state_since_s = reported.process_state, now_s
+        if reported.exit is not None:
+            self.exit = exit_of_today(reported.exit)
+            self.exited_at_s = now_s - reported.exit.age_s
             self.exit_heard_at_s = now_s
 
-    def _take_progress(self, told: RankReport, now_s: float) -> None:
-        self._take_marks(told, now_s)
-        newest = self.step_ends.newest_number if told.timings else 0
-        for timing in told.timings:
+    def _take_progress(self, reported: RankReport, now_s: float) -> None:
+        self._take_marks(reported, now_s)
+        newest = self.step_ends.newest_number if reported.timings else 0
+        for timing in reported.timings:
             number = timing.number
             if number == 1:
                 self.first_step_at_s = _earlier(self.first_step_at_s, timing.age_s, now_s)
@@ -163,44 +163,49 @@ class ObservedRank:
             if number > newest:
                 newest = number
                 self.step_ends.append(number, now_s - timing.age_s)
-        if told.steps_done == 1 and told.step_age_s is not None:
-            self.first_step_at_s = _earlier(self.first_step_at_s, told.step_age_s, now_s)
-            self.first_step = told.step
-        if told.collectives_entered >= self.collectives_entered:
-            self.collectives_entered = told.collectives_entered
-            self.collective_timeout_s = told.collective_timeout_s
-        self.has_pairs = self.has_pairs or told.has_pairs
-        steps, sections = told.steps_done, told.sections_entered
+        if reported.steps_done == 1 and reported.step_age_s is not None:
+            self.first_step_at_s = _earlier(self.first_step_at_s, reported.step_age_s, now_s)
+            self.first_step = reported.step
+        if reported.collectives_entered >= self.collectives_entered:
+            self.collectives_entered = reported.collectives_entered
+            self.collective_timeout_s = reported.collective_timeout_s
+        self.has_pairs = self.has_pairs or reported.has_pairs
+        steps, sections = reported.steps_done, reported.sections_entered
         if steps < self.steps_done or sections < self.sections_entered:
             return  # an old report
         is_same = steps == self.steps_done and sections == self.sections_entered
-        if told.script_end is not self._script_end:
-            self._script_end, self._ended_at_step = told.script_end, steps
-        if is_same and told.section == self.section and self.advanced_at_s is not None:
+        if reported.script_end is not self._script_end:
+            self._script_end, self._ended_at_step = reported.script_end, steps
+        if is_same and reported.section == self.section and self.advanced_at_s is not None:
             return
         self.steps_done, self.sections_entered = steps, sections
-        self.step, self.is_relative = told.step, told.is_relative
-        self.section = told.section
-        if told.section_age_s is not None:
-            self.section_since_s = now_s - told.section_age_s
-        self._note_advance(told, now_s)
+        self.step, self.is_relative = reported.step, reported.is_relative
+        self.section = reported.section
+        if reported.section_age_s is not None:
+            self.section_since_s = now_s - reported.section_age_s
+        self._note_advance(reported, now_s)
 
-    def _take_marks(self, told: RankReport, now_s: float) -> None:
+    def _take_marks(self, reported: RankReport, now_s: float) -> None:
         # A call for each, reported or not, took a tenth of the deciding thread.
-        if (age_s := told.attached_age_s) is not None:
+        if (age_s := reported.attached_age_s) is not None:
             self.attached_at_s = _earlier(self.attached_at_s, age_s, now_s)
-        if (age_s := told.resumed_age_s) is not None:
+        if (age_s := reported.resumed_age_s) is not None:
             self.resumed_at_s = _earlier(self.resumed_at_s, age_s, now_s)
-        if (age_s := told.first_section_age_s) is not None:
+        if (age_s := reported.first_section_age_s) is not None:
             self.first_section_at_s = _earlier(self.first_section_at_s, age_s, now_s)
-        if (age_s := told.rendezvous_began_age_s) is not None:
+        if (age_s := reported.rendezvous_began_age_s) is not None:
             self.rendezvous_began_at_s = _earlier(self.rendezvous_began_at_s, age_s, now_s)
-        if (age_s := told.rendezvous_ended_age_s) is not None:
+        if (age_s := reported.rendezvous_ended_age_s) is not None:
             self.rendezvous_ended_at_s = _earlier(self.rendezvous_ended_at_s, age_s, now_s)
 
-    def _note_advance(self, told: RankReport, now_s: float) -> None:
+    def _note_advance(self, reported: RankReport, now_s: float) -> None:
         newest_s: float | None = None
-        for age_s in (told.step_age_s, told.section_age_s, told.resumed_age_s, told.attached_age_s):
+        for age_s in (
+            reported.step_age_s,
+            reported.section_age_s,
+            reported.resumed_age_s,
+            reported.attached_age_s,
+        ):
             if age_s is not None and (newest_s is None or age_s < newest_s):
                 newest_s = age_s
         if newest_s is not None:
@@ -278,11 +283,11 @@ class Observation:
         if report.launch_error is not None:
             self.launch_error, self.launch_fault = report.launch_error, report.launch_fault
         own = None if self._places is None else self._places.get(report.node, frozenset())
-        for told in report.ranks:
-            if own is not None and told.rank not in own:
+        for reported in report.ranks:
+            if own is not None and reported.rank not in own:
                 continue
-            if 0 <= told.rank < self._world_size:
-                self._take_rank(told, report.node, now_s)
+            if 0 <= reported.rank < self._world_size:
+                self._take_rank(reported, report.node, now_s)
         if self.started_at_s is None and (self.is_started or self._runs_on):
             self.started_at_s = now_s
         if before_s is not None and self.held_at_s is not None:
@@ -292,12 +297,12 @@ class Observation:
         if self._has_stepped:
             self.proved_gap_s = self.longest_gap_s
 
-    def _take_rank(self, told: RankReport, node: str, now_s: float) -> None:
-        view = self.ranks.get(told.rank)
+    def _take_rank(self, reported: RankReport, node: str, now_s: float) -> None:
+        view = self.ranks.get(reported.rank)
         if view is None:
-            view = self.ranks[told.rank] = ObservedRank(told.rank, node)
+            view = self.ranks[reported.rank] = ObservedRank(reported.rank, node)
         was_started, had_ended, steps = view.is_started, view.exit is not None, view.steps_done
-        view.observe(told, now_s)
+        view.observe(reported, now_s)
         if not was_started:
             self._started += view.is_started
         if view.exit is not None and not had_ended:
@@ -313,21 +318,30 @@ class Observation:
         if view.step is not None and (self.newest_step is None or view.step > self.newest_step):
             self.newest_step = view.step
         if self._former_step is not None:
-            self._note_first_new(told, now_s)
+            self._note_first_new(reported, now_s)
         at_s = view.advanced_at_s
         if at_s is not None and (self.advanced_at_s is None or at_s > self.advanced_at_s):
             self.advanced_at_s = at_s
 
-    def _note_first_new(self, told: RankReport, now_s: float) -> None:
+    def _note_first_new(self, reported: RankReport, now_s: float) -> None:
         """Note the earliest step beyond the former highest; reports carry each step with its age."""
         former = self._former_step
-        if former is None or told.step is None or told.step <= former or told.is_relative:
+        if (
+            former is None
+            or reported.step is None
+            or reported.step <= former
+            or reported.is_relative
+        ):
             return
         if self._first_new is not None and self._first_new[1] == former + 1:
             return
-        ends = [(now_s - one.age_s, one.step) for one in told.timings if one.step > former]
-        if told.step_age_s is not None:
-            ends.append((now_s - told.step_age_s, told.step))
+        ends = [
+            (now_s - timing.age_s, timing.step)
+            for timing in reported.timings
+            if timing.step > former
+        ]
+        if reported.step_age_s is not None:
+            ends.append((now_s - reported.step_age_s, reported.step))
         known = [] if self._first_new is None else [self._first_new]
         self._first_new = min([*known, *ends], default=None)
 
@@ -402,11 +416,11 @@ class Observation:
 
     def nccl_shares(self) -> tuple[LibraryShare, ...]:
         """Return who has loaded which NCCL, where ranks differ; empty: all alike. For any thread."""
-        views = [one for one in self.ranks.copy().values() if one.nccl]
-        if len({one.nccl for one in views}) < 2:
+        views = [rank for rank in self.ranks.copy().values() if rank.nccl]
+        if len({view.nccl for view in views}) < 2:
             return ()
-        told = (RankLibrary(one.node, "", "", 0, one.rank, one.nccl) for one in views)
-        return next((one.shares for one in find_mixed_jobs(told)), ())
+        reported = (RankLibrary(view.node, "", "", 0, view.rank, view.nccl) for view in views)
+        return next((job.shares for job in find_mixed_jobs(reported)), ())
 
     @property
     def telling_ranks(self) -> tuple[int, ...]:

@@ -77,7 +77,7 @@ class PlanProgress:
             finding,
             ledger,
             policy,
-            accused={kept.evidence.node: in_words(kept) for kept in fatal(ledger)},
+            accused={retained.evidence.node: in_words(retained) for retained in fatal(ledger)},
             suspected=confirmed(ledger, finding),
             is_silent=lambda node: counts_silence and is_silent(node),
             unusable=self._pool.unusable,
@@ -184,8 +184,8 @@ class PlanProgress:
         A node that an alert accuses takes no other's place: ranks that train aren't moved there.
         """
         preparation = self._attempts.preparation(self._settings.policy, now_s)
-        kept = fatal(self._ledger) if without else ()
-        accused = {one.evidence.node: in_words(one) for one in kept}
+        retained = fatal(self._ledger) if without else ()
+        accused = {evidence.evidence.node: in_words(evidence) for evidence in retained}
         usable = preparation.usable().keys() - without - accused.keys()
         if size_for(self._settings, len(usable)) is not None:
             return None
@@ -241,9 +241,9 @@ class PlanProgress:
     ) -> NodesCharged | None:
         """Have the pool note what the incident shows of nodes; return the record of what counts, None where that is known."""
         incident_id = incident.state.incident_id
-        known = {one.node: one for one in ledger.charged}
+        known = {node.node: node for node in ledger.charged}
         charges = charges_of(incident_id, incident.last_failure, self._job, ledger, left, proved)
-        news = [one for one in charges if not _is_known(one, known.get(one.node))]
+        news = [item for item in charges if not _is_known(item, known.get(item.node))]
         for charge in news:
             said = self._pool.note_charge(charge)
             known[charge.node] = ChargedNode(charge.node, said.kind, said.counts, said.reason)
@@ -255,7 +255,7 @@ class PlanProgress:
         left = {node: reasons[node] for node in made.without if node in reasons}
         incident_id = incident.state.incident_id
         charges = charges_of(incident_id, incident.last_failure, self._job, self._ledger, left)
-        found = {one.node for one in charges if CHARGES[one.kind].weight is Weight.ONE}
+        found = {charge.node for charge in charges if CHARGES[charge.kind].weight is Weight.ONE}
         return tuple(
             node for node in made.without if node in found | counting(self._ledger.charged)
         )

@@ -161,9 +161,9 @@ class JobMemory:
         number = self._pen.durable_number()
         if self._pen.is_ahead:
             self._note_success()
-        told = []
+        reported = []
         while self._untold and self._untold[0].number <= number:
-            told.append(self._untold.popleft())
+            reported.append(self._untold.popleft())
         self._durable = number
         if (
             number - self._kept >= EVERY
@@ -172,7 +172,7 @@ class JobMemory:
         ):
             self._kept = number
             self._pen.offer_fold(self.ledger)
-        return number >= self._decided, told
+        return number >= self._decided, reported
 
     def save_copy_if_due(self) -> None:
         """Copy the budgets, if they have changed and the journal has all that the copy would hold."""
@@ -359,12 +359,12 @@ class Situation:
 
         Raises JournalError where the disk refuses them.
         """
-        self.is_settled, told = self.book.settle()
+        self.is_settled, reported = self.book.settle()
         self.book.save_copy_if_due()  # first: a new host must wait for the nodes that receive orders now
         if self.is_settled:
             self._send_due()
         if self._on_entry is not None:
-            for entry in told:
+            for entry in reported:
                 self._on_entry(entry)
         while self.is_settled and self._owed:
             self._owed.pop(0)()

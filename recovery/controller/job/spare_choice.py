@@ -49,11 +49,13 @@ class Spares:
         """
         self._parts = parts
         avoided = _broken(spares, before, lost, parts) if lost and parts.on else frozenset()
-        last = {one for one in spares if parts.of_node(one) & avoided} if avoided else set()
+        last = {item for item in spares if parts.of_node(item) & avoided} if avoided else set()
         last |= set(slow) & set(spares)
         last |= set(accused) & set(spares)
         # Dicts are ordered sets here.
-        self._left = dict.fromkeys(sorted(spares, key=lambda one: (one in accused, one in last)))
+        self._left = dict.fromkeys(
+            sorted(spares, key=lambda spare: (spare in accused, spare in last))
+        )
         self._last = last
         self._below: dict[FleetPart, dict[str, None]] = {}
         if parts.on:
@@ -65,10 +67,12 @@ class Spares:
     def take(self, lost: str) -> str | None:
         """Return the spare for the place of a node, which no other place gets; None: there is none."""
         own = [
-            one for one in self._parts.of_node(lost) if one.kind in _NEAR and self._below.get(one)
+            part
+            for part in self._parts.of_node(lost)
+            if part.kind in _NEAR and self._below.get(part)
         ]
         own.sort(
-            key=lambda one: (_NEAR[one.kind], len(self._parts.nodes_of.get(one, ())), one.name)
+            key=lambda part: (_NEAR[part.kind], len(self._parts.nodes_of.get(part, ())), part.name)
         )
         found = next(iter(self._below[own[0]] if own else self._left), None)
         if found is not None:
@@ -78,8 +82,8 @@ class Spares:
     def take_first(self, count: int) -> list[str]:
         """Return so many spares for places that nobody had."""
         found = list(self._left)[:count]
-        for one in found:
-            self._drop(one)
+        for thread in found:
+            self._drop(thread)
         return found
 
     def _drop(self, spare: str) -> None:
@@ -95,16 +99,16 @@ def _broken(
     """Return the shared parts that explain the lost nodes, also those that explain them equally well."""
     workers = [PlacedWorker(node, node) for node in dict.fromkeys((*before, *spares))]
     found = explain_shared(workers, lost, parts)
-    return frozenset(one.part for one in (*found.named, *found.tied))
+    return frozenset(item.part for item in (*found.named, *found.tied))
 
 
 def gone_nodes(ledger: Ledger, there: Collection[str]) -> set[str]:
     """Return the nodes that the job has lost and that are gone still; ``there``: those that can be reached now."""
     members = ledger.members
-    gone = {node for node, one in members.items() if one.left_cause in GONE}
+    gone = {node for node, member in members.items() if member.left_cause in GONE}
     placed = (place.node for place in ledger.placement)
     lost = ((node, members.get(node)) for node in placed if node not in there)
-    return gone | {node for node, one in lost if one is not None and one.left is None}
+    return gone | {node for node, item in lost if item is not None and item.left is None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +140,8 @@ def bar_spares(
     barred = {}
     for spare in spares:
         found = sorted(
-            (one for one in fleet.parts.of_node(spare) if one in broken),
-            key=lambda one: (one.kind.value, one.name),
+            (part for part in fleet.parts.of_node(spare) if part in broken),
+            key=lambda part: (part.kind.value, part.name),
         )
         if found:
             barred[spare] = f"below {found[0]}, which {broken[found[0]]}"

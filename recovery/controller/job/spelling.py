@@ -23,12 +23,12 @@ def near(wanted: str, known: Iterable[str]) -> tuple[str, ...]:
 def find_unknown(wanted: Iterable[str], known: Iterable[str]) -> str | None:
     """Return the first name that is not known, or pattern that matches no known name; or None."""
     names = set(known)
-    for one in wanted:
-        if one in names:
+    for item in wanted:
+        if item in names:
             continue
-        is_pattern = bool(_PATTERN & set(one))
-        if not (is_pattern and any(fnmatchcase(name, one) for name in names)):
-            return one
+        is_pattern = bool(_PATTERN & set(item))
+        if not (is_pattern and any(fnmatchcase(name, item) for name in names)):
+            return item
     return None
 
 

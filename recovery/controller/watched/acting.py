@@ -110,9 +110,12 @@ def _beyond_bounds(
 ) -> str | None:
     if not has_scheduler:
         return "the controller has no scheduler to ask"
-    asked, most = ledger.watched_asked_since(now_unix_s - HOUR_S), policy.watched.acts_per_hour_max
-    if asked >= most:
-        return f"{asked} requests within the last hour; {most} are allowed ([watched] acts_per_hour_max)"
+    requested, most = (
+        ledger.watched_asked_since(now_unix_s - HOUR_S),
+        policy.watched.acts_per_hour_max,
+    )
+    if requested >= most:
+        return f"{requested} requests within the last hour; {most} are allowed ([watched] acts_per_hour_max)"
     return None
 
 
@@ -138,7 +141,9 @@ def _why_not(  # noqa: PLR0911 - a reason each
 
 
 def _is_stopped(job: ActedOn) -> bool:
-    return any(one.symptom.detail == HangCause.STOPPED.value for one in job.verdict.findings)
+    return any(
+        finding.symptom.detail == HangCause.STOPPED.value for finding in job.verdict.findings
+    )
 
 
 def _unable(

@@ -43,34 +43,40 @@ class BusyRanks:
         self._looked_at_s: float | None = None
         self.abstention = ""
 
-    def take(self, told: ReportedRank) -> None:
+    def take(self, reported: ReportedRank) -> None:
         """Take in what a rank has used of a processor by now."""
-        if told.running_s is None or told.ready_s is None or told.attached_age_s is None:
+        if (
+            reported.running_s is None
+            or reported.ready_s is None
+            or reported.attached_age_s is None
+        ):
             return
         # By the clock of the node: ours stands still while no report arrives.
-        new = _Sample(told.attached_age_s, told.steps_done, told.running_s, told.ready_s)
-        newest = self._newest.get(told.rank)
+        new = _Sample(
+            reported.attached_age_s, reported.steps_done, reported.running_s, reported.ready_s
+        )
+        newest = self._newest.get(reported.rank)
         if newest is not None and new.age_s > newest.age_s:
             used_s = new.running_s - newest.running_s
-            self._shares[told.rank] = max(0.0, min(1.0, used_s / (new.age_s - newest.age_s)))
-        self._newest[told.rank] = new
-        begin = self._begins.get(told.rank)
+            self._shares[reported.rank] = max(0.0, min(1.0, used_s / (new.age_s - newest.age_s)))
+        self._newest[reported.rank] = new
+        begin = self._begins.get(reported.rank)
         if begin is None or new.steps < begin.steps or new.running_s < begin.running_s:
-            self._begins[told.rank] = new
+            self._begins[reported.rank] = new
             return
         window_s = new.age_s - begin.age_s
         if window_s < self._limits.window_s:
             return
         if new.steps - begin.steps < self._limits.steps_min and new.steps > begin.steps:
             return  # long steps: a longer window
-        self._begins[told.rank] = new
-        self._windows[told.rank] = BusyWindow(
-            told.rank,
+        self._begins[reported.rank] = new
+        self._windows[reported.rank] = BusyWindow(
+            reported.rank,
             window_s,
             new.steps - begin.steps,
             new.running_s - begin.running_s,
             new.ready_s - begin.ready_s,
-            told.step_s,
+            reported.step_s,
         )
 
     def running_share(self, rank: int) -> float | None:
@@ -95,7 +101,7 @@ class BusyRanks:
             self._settle(seen, now_s)
 
     def _settle(self, seen: BusyLook, now_s: float) -> None:
-        slow = {one.rank: one for one in seen.slow}
+        slow = {item.rank: item for item in seen.slow}
         for rank in self._named.keys() | slow.keys():
             known = self._named.get(rank)
             track = look(
@@ -113,11 +119,11 @@ class BusyRanks:
         self, job_id: str, attempt: int, node_of: Callable[[int], str], now_s: float
     ) -> tuple[Finding, ...]:
         """Return the ranks that are slow now, the slowest first."""
-        active = [one for one in self._named.values() if one.track.is_active]
-        active.sort(key=lambda one: -one.seen.factor)
+        active = [item for item in self._named.values() if item.track.is_active]
+        active.sort(key=lambda item: -item.seen.factor)
         return tuple(
-            _finding(one.seen, job_id, attempt, node_of(one.seen.rank), now_s - one.since_s)
-            for one in active
+            _finding(item.seen, job_id, attempt, node_of(item.seen.rank), now_s - item.since_s)
+            for item in active
         )
 
 

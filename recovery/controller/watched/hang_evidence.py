@@ -40,18 +40,21 @@ class Seen:
     log: tuple[str, ...] = ()
 
 
-def parse(told: ReportedEvidence) -> Seen:
+def parse(reported: ReportedEvidence) -> Seen:
     """Return the evidence; a dump that can't be read is left out, with a note."""
-    notes = [printable(note) for note in told.notes]
+    notes = [printable(note) for note in reported.notes]
     dump = None
     try:
-        if told.dump:
-            dump = msgspec.json.decode(told.dump, type=FlightDump)
+        if reported.dump:
+            dump = msgspec.json.decode(reported.dump, type=FlightDump)
     except (msgspec.MsgspecError, RecursionError):
         notes.append("its flight-recorder dump can't be read")
-    frames = (Frame(printable(one.file), one.line, printable(one.function)) for one in told.frames)
+    frames = (
+        Frame(printable(frame.file), frame.line, printable(frame.function))
+        for frame in reported.frames
+    )
     kernel, ras, log_lines = (
-        tuple(map(printable, lines)) for lines in (told.kernel, told.ras, told.log)
+        tuple(map(printable, lines)) for lines in (reported.kernel, reported.ras, reported.log)
     )
     return Seen(tuple(frames), kernel, tuple(notes), dump, ras, log_lines)
 
@@ -72,11 +75,11 @@ class HangEvidence:
         self._asked[node] += 1
         return True
 
-    def take(self, node: str, told: Iterable[tuple[int, ReportedEvidence | None]]) -> None:
+    def take(self, node: str, reported: Iterable[tuple[int, ReportedEvidence | None]]) -> None:
         """Take in what a report has of its ranks; only what was requested counts."""
         if not self._asked[node]:
             return
-        for rank, evidence in told:
+        for rank, evidence in reported:
             if evidence is not None and (rank in self._ranks or len(self._ranks) < _RANKS_MAX):
                 self._answered.add(node)
                 self._ranks[rank] = parse(evidence)
@@ -91,8 +94,8 @@ class HangEvidence:
         return replace(self._judged[1], since_age_s=finding.since_age_s)
 
     def _judge(self, finding: Finding) -> Finding:
-        dumps = {rank: one.dump for rank, one in self._ranks.items() if one.dump is not None}
-        stacks = {rank: one.frames for rank, one in self._ranks.items() if one.frames}
+        dumps = {rank: item.dump for rank, item in self._ranks.items() if item.dump is not None}
+        stacks = {rank: item.frames for rank, item in self._ranks.items() if item.frames}
         alive = frozenset({*finding.ranks, *finding.victims})
         try:
             judged = judge_evidence(finding, dumps, stacks, alive).finding
@@ -106,10 +109,14 @@ class HangEvidence:
         first = sorted(blamed & set(self._ranks))[:BLAMED_MAX]
         others = sorted(set(self._ranks) - blamed)[:SHOWN_MAX]
         # Each node reports the ranks that are missing.
-        told = dict.fromkeys(line for _rank, one in sorted(self._ranks.items()) for line in one.ras)
-        yield from (Evidence("NCCL RAS", line) for line in list(told)[:RAS_LINES_MAX])
-        told = dict.fromkeys(line for _rank, one in sorted(self._ranks.items()) for line in one.log)
-        yield from (Evidence("log files", line) for line in list(told)[:LOG_LINES_MAX])
+        reported = dict.fromkeys(
+            line for _rank, item in sorted(self._ranks.items()) for line in item.ras
+        )
+        yield from (Evidence("NCCL RAS", line) for line in list(reported)[:RAS_LINES_MAX])
+        reported = dict.fromkeys(
+            line for _rank, item in sorted(self._ranks.items()) for line in item.log
+        )
+        yield from (Evidence("log files", line) for line in list(reported)[:LOG_LINES_MAX])
         for rank in (*first, *others):
             seen = self._ranks[rank]
             if seen.frames:

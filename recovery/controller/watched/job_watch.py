@@ -83,13 +83,13 @@ class JobWatch:
         self._begin(0, 1)
         self._about(told)
 
-    def _about(self, told: ReportedJob) -> None:
+    def _about(self, reported: ReportedJob) -> None:
         """Take over what its ranks say of the job: text from outside."""
-        self.name = printable(told.name)
-        self.user = printable(told.user)
-        self.launcher = printable(told.launcher)
-        self.slurm_job = printable(told.slurm_job)
-        self.restarter = printable(told.restarter)
+        self.name = printable(reported.name)
+        self.user = printable(reported.user)
+        self.launcher = printable(reported.launcher)
+        self.slurm_job = printable(reported.slurm_job)
+        self.restarter = printable(reported.restarter)
 
     def _begin(self, attempt: int, world_size: int) -> None:
         gap_s = self.observation.proved_gap_s
@@ -113,13 +113,13 @@ class JobWatch:
 
     # What comes in.
 
-    def take(self, node: str, told: ReportedJob, now_s: float) -> None:
+    def take(self, node: str, reported: ReportedJob, now_s: float) -> None:
         """Take in what a node reports of its ranks of this job."""
-        self._about(told)
+        self._about(reported)
         self.heard_at_s[node] = now_s
-        for rank in told.ranks:
+        for rank in reported.ranks:
             self._take_run(rank)
-        ranks = [rank for rank in told.ranks if self._is_of_this_run(rank)]
+        ranks = [rank for rank in reported.ranks if self._is_of_this_run(rank)]
         for rank in ranks:
             seat = self.seats.setdefault(rank.rank, Seat(node, _process(rank)))
             if seat.node != node:  # it has moved, and the other node has not reported so yet
@@ -133,7 +133,7 @@ class JobWatch:
         self._broken = {rank for rank in self._broken if self.seats[rank].node != node}
         self._broken.update(rank.rank for rank in ranks if rank.error)
         self.evidence.take(node, ((rank.rank, rank.evidence) for rank in ranks))
-        ended = [rank for rank in told.ended if self._has_seen(rank)]
+        ended = [rank for rank in reported.ended if self._has_seen(rank)]
         report = _report_of(
             node, self.job_id, self.run, [r for r in [*ended, *ranks] if not r.error]
         )
@@ -322,7 +322,7 @@ class JobWatch:
         findings: tuple[Finding, ...]
         self.slow.due(now_s)
         self.slow.forget()
-        findings = tuple(replace(one, attempt=self.attempt) for one in self.slow.findings)
+        findings = tuple(replace(finding, attempt=self.attempt) for finding in self.slow.findings)
         if not findings:
             self.busy.look(self.living, now_s)
             findings = self.busy.findings(self.job_id, self.attempt, self.node_of, now_s)
@@ -336,7 +336,7 @@ class JobWatch:
 
     def youngest_age_s(self, now_s: float) -> float | None:
         """Return for how long the youngest of its processes has been attached; None: not known. Looks at every rank."""
-        began = [one.attached_at_s for one in self.observation.ranks.values()]
+        began = [rank.attached_at_s for rank in self.observation.ranks.values()]
         newest_s = max((at_s for at_s in began if at_s is not None), default=None)
         return None if newest_s is None else max(0.0, now_s - newest_s)
 
@@ -392,19 +392,19 @@ def _rank_of(rank: ReportedRank) -> RankReport:
         ),
         hidden=rank.hidden,
         place=rank.place,
-        nccl=tuple(printable(one) for one in rank.nccl),
+        nccl=tuple(printable(item) for item in rank.nccl),
         timings=tuple(
             StepTiming(
-                number=one.number,
-                step=one.step,
-                age_s=one.age_s,
-                compute_s=one.compute_s,
-                communication_s=one.communication_s,
-                io_s=one.io_s,
-                checkpoint_s=one.checkpoint_s,
-                waited_s=one.waited_s,
-                duration_s=one.duration_s,
+                number=step.number,
+                step=step.step,
+                age_s=step.age_s,
+                compute_s=step.compute_s,
+                communication_s=step.communication_s,
+                io_s=step.io_s,
+                checkpoint_s=step.checkpoint_s,
+                waited_s=step.waited_s,
+                duration_s=step.duration_s,
             )
-            for one in rank.steps
+            for step in rank.steps
         ),
     )

@@ -48,17 +48,22 @@ class TimeNotes:
 
         ``heard_s``: now by the clock of `JobWatch`, which stands still while no report arrives; ``at_s``: by the true one.
         """
-        verdict, told = job.verdict, self._told.get(job.job_id)
-        if told is not None and (told.state, told.run, told.world_size, told.ranks) == (
+        verdict, reported = job.verdict, self._told.get(job.job_id)
+        if reported is not None and (
+            reported.state,
+            reported.run,
+            reported.world_size,
+            reported.ranks,
+        ) == (
             verdict.state,
             job.run,
             job.world_size,
             verdict.ranks,
         ):
             again_s = _AGAIN_RATIO * (heard_s - job.begun_at_s)
-            if at_s - told.at_s < min(_AGAIN_S_MAX, max(_AGAIN_S_MIN, again_s)):
+            if at_s - reported.at_s < min(_AGAIN_S_MAX, max(_AGAIN_S_MIN, again_s)):
                 return
-        if told is None:
+        if reported is None:
             yield TimeNote(seen(job), at_s)
         self._told[job.job_id] = _NotedJob(
             verdict.state, job.run, job.world_size, verdict.ranks, at_s

@@ -42,7 +42,7 @@ class WatchDesk(Protocol):
     @property
     def ledger(self) -> ClusterLedger: ...
     def now_unix_s(self) -> float: ...
-    def note_watched(self, asked: WatchedAsked) -> None: ...
+    def note_watched(self, requested: WatchedAsked) -> None: ...
 
 
 class WatchListener(Protocol):
@@ -80,16 +80,16 @@ class WatchedJobs:
         """Take in a node's report; return how many of its jobs find no room."""
         now_s, refused = self._now_s(), 0
         named = set()
-        for told in report.jobs:
-            job = self.jobs.get(told.job_id)
+        for reported in report.jobs:
+            job = self.jobs.get(reported.job_id)
             if job is None:
-                if not self._has_room(len(told.ranks)):
+                if not self._has_room(len(reported.ranks)):
                     refused += 1
                     continue
-                job = self.jobs[told.job_id] = JobWatch(told, now_s)
-                self._turn.append(told.job_id)
-            job.take(report.node, told, now_s)
-            named.add(told.job_id)
+                job = self.jobs[reported.job_id] = JobWatch(reported, now_s)
+                self._turn.append(reported.job_id)
+            job.take(report.node, reported, now_s)
+            named.add(reported.job_id)
         for job_id in self._of_node.get(report.node, frozenset()) - named:
             if (missed := self.jobs.get(job_id)) is not None:
                 missed.miss(report.node, now_s)
@@ -225,7 +225,7 @@ def _view(job: JobWatch, now_s: float) -> wire.WatchedView:
         reason=job.verdict.reason,
         act=job.act,
         nccl=nccl_shares.to_wire(job.observation.nccl_shares()),
-        findings=[_view_finding(one) for one in job.verdict.findings],
+        findings=[_view_finding(finding) for finding in job.verdict.findings],
     )
 
 
@@ -236,5 +236,5 @@ def _view_finding(finding: Finding) -> wire.WatchedFinding:
         summary=finding.summary,
         node=finding.node,
         ranks=list(finding.ranks),
-        evidence=[f"{one.source}: {one.text}" for one in finding.evidence],
+        evidence=[f"{evidence.source}: {evidence.text}" for evidence in finding.evidence],
     )

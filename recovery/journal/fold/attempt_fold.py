@@ -94,7 +94,7 @@ def fold_attempt_started(record: AttemptStarted, ledger: Ledger) -> Ledger:
 
 
 def _with_met(ledger: Ledger, met: tuple[str, int]) -> tuple[tuple[str, int], ...]:
-    others = [one for one in ledger.rendezvous_used if one != met]
+    others = [item for item in ledger.rendezvous_used if item != met]
     return (*others, met)[-_RENDEZVOUS_MAX:]
 
 
@@ -237,9 +237,9 @@ def fold_stand_still(record: StandStill, ledger: Ledger) -> Ledger:
 
 
 def fold_checkpoint_put_back(record: CheckpointPutBack, ledger: Ledger) -> Ledger:
-    others = [(node, one) for node, one in ledger.put_backs.items() if node != record.node]
-    kept = others[-_PUT_BACKS_MAX + 1 :]
-    return replace(ledger, put_backs=dict(kept) | {record.node: record})
+    others = [(node, back) for node, back in ledger.put_backs.items() if node != record.node]
+    retained = others[-_PUT_BACKS_MAX + 1 :]
+    return replace(ledger, put_backs=dict(retained) | {record.node: record})
 
 
 def fold_attempt_abandoned(_record: AttemptAbandoned, ledger: Ledger) -> Ledger:

@@ -62,7 +62,7 @@ def fault_behind(record: AttemptStarted, ledger: Ledger) -> Fault | None:
 
 def with_restart_dated(record: Record, unix_s: float, ledger: Ledger) -> Ledger:
     """Date a restart that no new step has followed yet, and forget those of yesterday."""
-    recent = [one for one in ledger.stepless if unix_s - one[1] < _DAY_S]
+    recent = [item for item in ledger.stepless if unix_s - item[1] < _DAY_S]
     if isinstance(record, AttemptStarted) and fault_behind(record, ledger) is not None:
         recent.append((record.attempt, unix_s))
     return replace(ledger, stepless=tuple(recent[-_BARREN_MAX:]))
@@ -86,13 +86,13 @@ def _with_proven(ledger: Ledger) -> Ledger:
     proven = (choice.restored_path, choice.modified_unix_s)
     if ledger.proven[-1:] == (proven,):
         return ledger
-    others = tuple(one for one in ledger.proven if one[0] != proven[0])
+    others = tuple(item for item in ledger.proven if item[0] != proven[0])
     return replace(ledger, proven=(*others, proven)[-_PROVEN_MAX:])
 
 
 def without_last(ledger: Ledger) -> tuple[tuple[int, float], ...]:
     """Return the restarts that no new step followed, without that of the newest attempt."""
-    return tuple(one for one in ledger.stepless if one[0] != ledger.attempt)
+    return tuple(item for item in ledger.stepless if item[0] != ledger.attempt)
 
 
 def without_restore(ledger: Ledger) -> Ledger:
@@ -118,7 +118,7 @@ def with_first_step(ledger: Ledger) -> Ledger:
     """
     if not ledger.start_failures or ledger.started is None:
         return ledger
-    errors = {one.identity: one.error for one in ledger.start_failures}
+    errors = {failure.identity: failure.error for failure in ledger.start_failures}
     known = dict(ledger.not_loaded)
     for identity in ledger.started.choice.fallen_back_from:
         if identity in errors:

@@ -201,7 +201,7 @@ def _with_time(  # noqa: PLR0911 - a table
     if isinstance(record, SavesMissing):
         return replace(after, unsaved=UnsavedNow(record, at))
     if isinstance(record, StandStill) and after.continued_number == entry.number:
-        others = [one for one in after.continued if one[0] not in record.ranks]
+        others = [item for item in after.continued if item[0] not in record.ranks]
         fresh = [(rank, at) for rank in record.ranks]
         return replace(after, continued=(*others, *fresh))
     if isinstance(record, EvidenceTaken):

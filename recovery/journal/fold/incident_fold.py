@@ -152,7 +152,7 @@ def _judge(ledger: Ledger, failure: Failure) -> LoadingVerdict:
         return LoadingVerdict.UNKNOWN
     verdict = judge_loading(ErrorText(error.type_name, error.message, error.traceback))
     # A file that was deleted while ranks read it says nothing about it, and is put back.
-    is_put_back = any(one.attempt == ledger.attempt for one in ledger.put_backs.values())
+    is_put_back = any(back.attempt == ledger.attempt for back in ledger.put_backs.values())
     is_load = verdict is LoadingVerdict.LOADING
     return LoadingVerdict.UNKNOWN if is_load and is_put_back else verdict
 
@@ -213,14 +213,14 @@ def _blamed(run: tuple[str, int], finding: Finding) -> tuple[str, int]:
 
 def fold_evidence_collected(record: EvidenceCollected, ledger: Ledger) -> Ledger:
     """Note whose evidence is on record; blame whom it is sure of in the place of whom the ranks' states had named."""
-    told = (record.incident_id, record.attempt)
-    others = tuple(one for one in ledger.collected if one != told)
-    ledger = replace(ledger, collected=(*others, told)[-_COLLECTED_MAX:])
+    reported = (record.incident_id, record.attempt)
+    others = tuple(item for item in ledger.collected if item != reported)
+    ledger = replace(ledger, collected=(*others, reported)[-_COLLECTED_MAX:])
     incident = ledger.incident
     newest = (
         None if incident is None else (incident.state.incident_id, incident.last_failure.attempt)
     )
-    if incident is not None and told == newest:
+    if incident is not None and reported == newest:
         ledger = replace(ledger, incident=replace(incident, judged=record.finding))
     if record.attempt != ledger.failed_attempt or not record.is_sure or record.finding is None:
         return ledger

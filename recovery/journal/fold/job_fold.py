@@ -138,8 +138,10 @@ def _taken_back(ledger: Ledger, node: str, who: str) -> Ledger:
     """Return the ledger once a person has cleared the node of all that was held against it."""
     member = replace(ledger.members[node], left=None, left_cause=None, is_lost=False)
     evidence = {
-        identity: replace(kept, overruled_by=who) if kept.evidence.node == node else kept
-        for identity, kept in ledger.evidence.items()
+        identity: replace(retained, overruled_by=who)
+        if retained.evidence.node == node
+        else retained
+        for identity, retained in ledger.evidence.items()
     }
     return replace(
         ledger,

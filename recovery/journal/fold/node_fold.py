@@ -71,7 +71,7 @@ def fold_launchers_ended(record: LaunchersEnded, ledger: Ledger) -> Ledger:
 
 def fold_nodes_off(record: NodesOff, ledger: Ledger) -> Ledger:
     """Power that is off ends a launcher, and leaves nothing of what it was ordered to run."""
-    ended = [EndedLauncher(one.node, one.launcher_id, one.attempt) for one in record.nodes]
+    ended = [EndedLauncher(node.node, node.launcher_id, node.attempt) for node in record.nodes]
     return _with_ended(ledger, ended, "it has no power", is_off=True)
 
 
@@ -80,19 +80,19 @@ def _with_ended(
 ) -> Ledger:
     members, had_ranks = dict(ledger.members), {place.node for place in ledger.placement}
     replaced_number = ledger.replaced_number
-    for one in launchers:
-        member = members.get(one.node)
-        if member is None or member.launcher_id != one.launcher_id:
+    for launcher in launchers:
+        member = members.get(launcher.node)
+        if member is None or member.launcher_id != launcher.launcher_id:
             continue
-        members[one.node] = replace(
+        members[launcher.node] = replace(
             member,
             left=member.left or text,
             left_cause=member.left_cause or LeaveCause.ENDED,
             is_lost=member.left is None or member.is_lost,
-            ended_through=one.empty_through,
+            ended_through=launcher.empty_through,
             is_off=is_off,
         )
-        if one.node in had_ranks:
+        if launcher.node in had_ranks:
             replaced_number = ledger.number
     return replace(ledger, members=members, replaced_number=replaced_number)
 
@@ -131,21 +131,25 @@ def fold_fence_waits(record: FenceWaits, ledger: Ledger) -> Ledger:
 
 
 def fold_evidence_doubted(record: EvidenceDoubted, ledger: Ledger) -> Ledger:
-    kept = {
-        identity: replace(one, doubted=record.reason) if identity in record.identities else one
-        for identity, one in ledger.evidence.items()
+    retained = {
+        identity: replace(evidence, doubted=record.reason)
+        if identity in record.identities
+        else evidence
+        for identity, evidence in ledger.evidence.items()
     }
-    return replace(ledger, evidence=kept)
+    return replace(ledger, evidence=retained)
 
 
 def with_evidence(ledger: Ledger, record: EvidenceTaken, at: Moment) -> Ledger:
     """Return the ledger with the alerts of a moment; an alert that is over is forgotten."""
-    kept = dict(ledger.evidence)
-    for one in record.evidence:
-        kept.pop(one.identity, None)
-        if one.is_active:
-            kept[one.identity] = KeptEvidence(one, record.attempt, record.incident_id, at)
-    for identity in list(kept)[:-_EVIDENCE_MAX]:
-        del kept[identity]
-    accused = {one.node for one in record.evidence if one.is_active}
-    return replace(ledger, evidence=kept, taken_back=ledger.taken_back - accused)
+    retained = dict(ledger.evidence)
+    for evidence in record.evidence:
+        retained.pop(evidence.identity, None)
+        if evidence.is_active:
+            retained[evidence.identity] = KeptEvidence(
+                evidence, record.attempt, record.incident_id, at
+            )
+    for identity in list(retained)[:-_EVIDENCE_MAX]:
+        del retained[identity]
+    accused = {evidence.node for evidence in record.evidence if evidence.is_active}
+    return replace(ledger, evidence=retained, taken_back=ledger.taken_back - accused)

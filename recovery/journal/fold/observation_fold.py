@@ -84,7 +84,7 @@ def fold_slow_explained(record: SlowExplained, ledger: Ledger) -> Ledger:
 def fold_slow_ended(record: SlowEnded, ledger: Ledger) -> Ledger:
     if record.attempt != ledger.attempt or record.rank not in ledger.slow:
         return ledger
-    slow = {rank: one for rank, one in ledger.slow.items() if rank != record.rank}
+    slow = {rank: item for rank, item in ledger.slow.items() if rank != record.rank}
     return replace(ledger, slow=slow, revision=_shown_revision(ledger))
 
 
@@ -165,7 +165,7 @@ def _is_requested(ledger: Ledger) -> bool:
 def _has_stayed(record: AttemptStarted, before: Ledger) -> bool:
     """Return whether every rank begins on the node on which it ran, and none of these was booted meanwhile."""
     members = [before.members.get(place.node) for place in record.placement]
-    is_booted = any(one and one.boot_since > before.started_number for one in members)
+    is_booted = any(member and member.boot_since > before.started_number for member in members)
     return record.placement == before.placement and not is_booted
 
 

@@ -125,8 +125,8 @@ def _read_or_make_id(
         body = {"job_id": str(job_id), "key": key.text, "name": name, "made": made_unix_s}
         replace_file(job_file, json.dumps(body, indent=1).encode(), LaunchError)
         return job_id, name
-    kept = found.get("name")
-    name = kept if key.is_default_name and isinstance(kept, str) and kept else key.name
+    retained = found.get("name")
+    name = retained if key.is_default_name and isinstance(retained, str) and retained else key.name
     try:
         return uuid.UUID(str(found["job_id"])), name
     except (KeyError, ValueError) as error:

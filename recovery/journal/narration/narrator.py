@@ -153,27 +153,31 @@ def _(record: AttemptStarted) -> list[str]:
 
 @details.register
 def _(record: AttemptEnded) -> list[str]:
-    return [f"{one.node} is empty: {one.reason}" for one in record.proofs]
+    return [f"{proof.node} is empty: {proof.reason}" for proof in record.proofs]
 
 
 @details.register
 def _(record: EvidenceTaken) -> list[str]:
     return [
-        f"{one.node}{_alert_name_text(one)} {one.device}: {one.summary}"
-        for one in record.evidence[:_LINES_MAX]
+        f"{evidence.node}{_alert_name_text(evidence)} {evidence.device}: {evidence.summary}"
+        for evidence in record.evidence[:_LINES_MAX]
     ]
 
 
-def _alert_name_text(one: NodeEvidence) -> str:
+def _alert_name_text(evidence: NodeEvidence) -> str:
     """Return what the alert calls the node, where that is another name, and why it is the same node."""
-    return f" ({one.told_node} in the alert; {_SAME_BY[one.match]})" if one.told_node else ""
+    return (
+        f" ({evidence.told_node} in the alert; {_SAME_BY[evidence.match]})"
+        if evidence.told_node
+        else ""
+    )
 
 
 @details.register
 def _(record: IncidentOpened) -> list[str]:
     finding = record.failure.finding
     lines = [f"blamed: {finding.blame.value} = {finding.blame.legend}"]
-    lines += [f"{one.source}: {one.text}" for one in finding.evidence]
+    lines += [f"{evidence.source}: {evidence.text}" for evidence in finding.evidence]
     if finding.victims:
         ranks = ", ".join(str(rank) for rank in finding.victims)
         lines.append(f"victims, not causes: ranks {ranks}")
@@ -182,12 +186,12 @@ def _(record: IncidentOpened) -> list[str]:
 
 @details.register
 def _(record: SlowFound) -> list[str]:
-    return [f"{one.source}: {one.text}" for one in record.finding.evidence]
+    return [f"{evidence.source}: {evidence.text}" for evidence in record.finding.evidence]
 
 
 @details.register
 def _(record: SlowExplained) -> list[str]:
-    return [f"{one.source}: {one.text}" for one in record.evidence]
+    return [f"{evidence.source}: {evidence.text}" for evidence in record.evidence]
 
 
 @details.register
@@ -352,22 +356,20 @@ def _(record: EvidenceCollected) -> list[str]:
 
 @narrate.register
 def _(record: NodesCharged) -> str:
-    counting = [one.node for one in record.nodes if one.counts]
+    counting = [node.node for node in record.nodes if node.counts]
     if counting:
         return f"the incident counts against {names_in_words(counting)}"
-    return (
-        f"the incident counts nothing against {names_in_words([one.node for one in record.nodes])}"
-    )
+    return f"the incident counts nothing against {names_in_words([node.node for node in record.nodes])}"
 
 
 @details.register
 def _(record: NodesCharged) -> list[str]:
-    return [describe_charge(one) for one in record.nodes[:_LINES_MAX]]
+    return [describe_charge(node) for node in record.nodes[:_LINES_MAX]]
 
 
-def describe_charge(one: ChargedNode) -> str:
+def describe_charge(node: ChargedNode) -> str:
     """Return whether an incident counts against a node, and why."""
-    return f"{one.node}: {'counts' if one.counts else 'counts nothing'}: {one.reason}"
+    return f"{node.node}: {'counts' if node.counts else 'counts nothing'}: {node.reason}"
 
 
 @narrate.register
@@ -494,12 +496,12 @@ def _(record: RecordsLost) -> str:
 
 @narrate.register
 def _(record: NodesJoined) -> str:
-    return f"joined: {names_in_words([one.node for one in record.nodes])}"
+    return f"joined: {names_in_words([node.node for node in record.nodes])}"
 
 
 @narrate.register
 def _(record: LaunchersEnded) -> str:
-    names = names_in_words([one.node for one in record.launchers])
+    names = names_in_words([launcher.node for launcher in record.launchers])
     return f"launchers ended and left no process behind: {names}"
 
 
@@ -510,7 +512,7 @@ def _(record: PowerOffAsked) -> str:
 
 @narrate.register
 def _(record: NodesOff) -> str:
-    names = names_in_words([one.node for one in record.nodes])
+    names = names_in_words([node.node for node in record.nodes])
     return f"no power, by two readings of the BMC: {names}; no process is left there"
 
 
@@ -578,8 +580,8 @@ def _(record: EvidenceTaken) -> str:
 def _(record: PersonActed) -> str:
     command = record.command
     what = f"{command.act.value} {command.node or ''}".rstrip()
-    said = "refused" if record.is_refused else "asked for"
-    return f"{what} {said} by {command.who}: {record.result}"
+    text = "refused" if record.is_refused else "asked for"
+    return f"{what} {text} by {command.who}: {record.result}"
 
 
 @narrate.register

@@ -358,8 +358,8 @@ class Database:
         if refusal is not None:
             raise ConfigError(f"the journal can't be kept on {self.url}: {refusal}")
         if losses != self.losses:
-            for one in losses:
-                log.warning("PostgreSQL may lose commits", extra={"reason": one})
+            for loss in losses:
+                log.warning("PostgreSQL may lose commits", extra={"reason": loss})
             self.losses = losses
         warnings: list[str] = []
 
@@ -391,9 +391,9 @@ class Database:
         while not self._should_stop.wait(_LOOK_S):
             now_s = self._clock.now_s()
             with self._lock:  # no descriptor is closed meanwhile
-                for one in self._waited:
-                    if one.until_s < now_s:
-                        _shut_down(one.descriptor)
+                for item in self._waited:
+                    if item.until_s < now_s:
+                        _shut_down(item.descriptor)
 
 
 def _refuse_ended(connection: "Connection[Row]") -> None:

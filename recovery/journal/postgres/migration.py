@@ -64,7 +64,9 @@ def migrations() -> tuple[Migration, ...]:
 def render_grants(role: str = ROLE) -> str:
     """Return the statements that give a role what a controller uses, and nothing else."""
     names = re.findall(
-        r"^CREATE FUNCTION rankmend\.(\w+)", "".join(one.statements for one in migrations()), re.M
+        r"^CREATE FUNCTION rankmend\.(\w+)",
+        "".join(migration.statements for migration in migrations()),
+        re.M,
     )
     called = sorted(set(names) - _INNER)
     functions = ",\n    ".join(f"rankmend.{name}" for name in called)
@@ -113,14 +115,14 @@ def _migrate(connection: Any, *, is_dry: bool) -> MigrationPlan:
         raise ConfigError(
             f"the schema has version {found}, this rankmend knows {SCHEMA_VERSION}: use the newer rankmend"
         )
-    due = tuple(one for one in migrations() if one.version > found)
+    due = tuple(migration for migration in migrations() if migration.version > found)
     if found == 0:
         connection.execute("CREATE SCHEMA IF NOT EXISTS rankmend")
-    for one in due:
-        connection.execute(one.statements)
+    for migration in due:
+        connection.execute(migration.statements)
         connection.execute(
             "INSERT INTO rankmend.schema_version (version, compatible_from, applied_by) VALUES (%s, %s, %s)",
-            (one.version, one.compatible_from, RANKMEND_VERSION),
+            (migration.version, migration.compatible_from, RANKMEND_VERSION),
         )
     has_role = bool(
         connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (ROLE,)).fetchone()

@@ -458,32 +458,32 @@ class AppendGroup:
 
     def _write(self, held: list[_Held]) -> dict[str, RankmendError]:
         values: list[object] = []
-        for one in held:
+        for item in held:
             values += append_values(
-                self._leases.controller_id, one.lease, one.rows, one.after, one.head
+                self._leases.controller_id, item.lease, item.rows, item.after, item.head
             )
         try:
             self._database.write(f"SELECT {', '.join([APPEND_CALL] * len(held))}", values)
         except StatementRefusedError:  # for one of them: the others are not to suffer for it
             return self._write_each(held)
         except (JournalError, CommitUnknownError) as error:
-            return {one.lease.journal: error for one in held}
+            return {item.lease.journal: error for item in held}
         return {}
 
     def _write_each(self, held: list[_Held]) -> dict[str, RankmendError]:
         failed = {}
-        for one in held:
+        for item in held:
             try:
                 append_rows(
                     self._database,
                     self._leases.controller_id,
-                    one.lease,
-                    one.rows,
-                    one.after,
-                    one.head,
+                    item.lease,
+                    item.rows,
+                    item.after,
+                    item.head,
                 )
             except RankmendError as error:
-                failed[one.lease.journal] = error
+                failed[item.lease.journal] = error
         return failed
 
 

@@ -18,7 +18,7 @@ SHARE_MAX: Final = (
 
 def choose_controller(job_id: uuid.UUID, controllers: Iterable[uuid.UUID]) -> uuid.UUID | None:
     """Return the controller that takes this job; None where there is none."""
-    return max(controllers, key=lambda one: _weight(job_id, one), default=None)
+    return max(controllers, key=lambda controller: _weight(job_id, controller), default=None)
 
 
 def choose_leaving(

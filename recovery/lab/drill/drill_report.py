@@ -35,16 +35,16 @@ def rank_states(
         RankStretch(span.part.value, span.begin_s - time.begin_s, span.end_s - time.begin_s)
         for span in time.spans
     ]
-    told = []
+    reported = []
     for rank in range(ranks):
         states = job
-        for one in incidents:
-            if rank in one.ranks:
-                states = _paint(states, BLAMED, *_stretch(time, one))
-            elif rank in one.victims:
-                states = _paint(states, LOST_ANOTHER, *_stretch(time, one))
-        told.append(states)
-    return told
+        for incident in incidents:
+            if rank in incident.ranks:
+                states = _paint(states, BLAMED, *_stretch(time, incident))
+            elif rank in incident.victims:
+                states = _paint(states, LOST_ANOTHER, *_stretch(time, incident))
+        reported.append(states)
+    return reported
 
 
 def _stretch(time: JobTime, incident: IncidentView) -> tuple[float, float]:
@@ -59,11 +59,11 @@ def _paint(
 ) -> list[RankStretch]:
     """Return the states with one stretch of them in another state."""
     painted: list[RankStretch] = []
-    for one in states:
+    for item in states:
         cuts = (
-            (one.state, one.begin_s, min(one.end_s, begin_s)),
-            (state, max(one.begin_s, begin_s), min(one.end_s, end_s)),
-            (one.state, max(one.begin_s, end_s), one.end_s),
+            (item.state, item.begin_s, min(item.end_s, begin_s)),
+            (state, max(item.begin_s, begin_s), min(item.end_s, end_s)),
+            (item.state, max(item.begin_s, end_s), item.end_s),
         )
         for name, from_s, to_s in cuts:
             if from_s < to_s:
@@ -99,13 +99,13 @@ def plain_drill(report: DrillReport) -> dict[str, Any]:
         "faults": [asdict(fault) for fault in report.scenario.faults],
         "incidents": [
             {
-                "cause": one.cause,
-                "ranks": one.ranks,
-                "outcome": one.outcome,
-                "mttr_s": one.total_s,
-                "steps_recomputed": one.steps_recomputed,
+                "cause": incident.cause,
+                "ranks": incident.ranks,
+                "outcome": incident.outcome,
+                "mttr_s": incident.total_s,
+                "steps_recomputed": incident.steps_recomputed,
             }
-            for one in report.outcome.incidents
+            for incident in report.outcome.incidents
         ],
         "length_s": 0.0 if report.time is None else round(report.time.length_s, 3),
         "ranks": _plain_ranks(report),
@@ -115,8 +115,8 @@ def plain_drill(report: DrillReport) -> dict[str, Any]:
 def _plain_ranks(report: DrillReport) -> list[list[dict[str, Any]]]:
     if report.time is None:
         return []
-    told = rank_states(report.time, report.outcome.incidents, report.scenario.job.ranks)
-    return [[asdict(state) for state in states] for states in told]
+    reported = rank_states(report.time, report.outcome.incidents, report.scenario.job.ranks)
+    return [[asdict(state) for state in states] for states in reported]
 
 
 def write_junit(reports: Sequence[DrillReport]) -> bytes:
@@ -145,4 +145,6 @@ def write_junit(reports: Sequence[DrillReport]) -> bytes:
 def drill_page(reports: Sequence[DrillReport], made_unix_s: float, version: str) -> str:
     """Return one HTML file without network needs. Needs Jinja2, of the extra ``report``."""
     times = [report_of(report.time) for report in reports if report.time is not None]
-    return render_page(times, made_unix_s, version, drills=[plain_drill(one) for one in reports])
+    return render_page(
+        times, made_unix_s, version, drills=[plain_drill(report) for report in reports]
+    )

@@ -64,13 +64,16 @@ class JobProcess(Protocol):
 class _Injector:
     fault: DrillFault
     process: "subprocess.Popen[bytes]"
-    said: Path
+    output: Path
     with_others: bool  # its fault is one of several at the same time
+
+    def has_ended(self) -> bool:
+        return self.process.poll() is not None
 
     @property
     def is_made(self) -> bool:
-        said = read_if_there(self.said, _OUTPUT_BYTES_MAX, SourceError) or b""
-        return self.process.poll() == 0 or _IN_FORCE in said
+        output = read_if_there(self.output, _OUTPUT_BYTES_MAX, SourceError) or b""
+        return self.process.poll() == 0 or _IN_FORCE in output
 
 
 @dataclass(slots=True)
@@ -131,9 +134,9 @@ class DrillRun:
 
     def _let_go(self) -> None:
         """Let the job make its last step, once its journal can be written again: what held is read there."""
-        for one in self._injectors:
-            if one.fault.fault == _JOURNAL_FULL:
-                self._until(lambda one=one: one.process.poll() is not None, "the journal is back")  # type: ignore[misc]
+        for injector in self._injectors:
+            if injector.fault.fault == _JOURNAL_FULL:
+                self._until(injector.has_ended, "the journal is back")
         (self.folder / "let-go").touch()
 
     def job_time(self) -> JobTime | None:
@@ -201,7 +204,7 @@ class DrillRun:
         self._until(is_there, what)
 
     def _is_in(self, fault: DrillFault, ranks: Sequence[StoredRankView]) -> bool:
-        steps = [one.step for one in ranks]
+        steps = [rank.step for rank in ranks]
         has_stepped = all(step is not None and step >= fault.at_step for step in steps)
         match fault.during:
             case DrillPhase.START:
@@ -209,18 +212,18 @@ class DrillRun:
             case DrillPhase.RECOVERY:
                 return all(step is None for step in steps) and self._is_recovering()
             case DrillPhase.CHECKPOINT:
-                return has_stepped and any(one.section == _CHECKPOINT for one in ranks)
+                return has_stepped and any(rank.section == _CHECKPOINT for rank in ranks)
             case DrillPhase.STEADY | DrillPhase.TOGETHER:
                 return has_stepped
 
     def _is_recovering(self) -> bool:
-        return any(one.total_s is None for one in self._incidents())
+        return any(incident.total_s is None for incident in self._incidents())
 
     def _incidents(self) -> list[IncidentView]:
         """Return the job's incidents, oldest first."""
         folders = find_jobs(self.state, None)
         entries = read_entries(folders[0]) if folders else ()
-        return sorted(view_incidents(entries, JOB), key=lambda one: one.opened_unix_s)
+        return sorted(view_incidents(entries, JOB), key=lambda incident: incident.opened_unix_s)
 
     def _ranks(self) -> list[StoredRankView]:
         for folder in find_jobs(self.state, None):
@@ -228,7 +231,7 @@ class DrillRun:
                 runtime = (read_json(folder / "run.json") or {}).get("runtime")
                 if isinstance(runtime, str):
                     found = list(view_ranks(Path(runtime), time.monotonic))
-                    return [one for one in found if os.path.exists(f"/proc/{one.pid}")]  # noqa: PTH110
+                    return [rank for rank in found if os.path.exists(f"/proc/{rank.pid}")]  # noqa: PTH110
         return []
 
     def _target(self, fault: DrillFault) -> str:
@@ -258,7 +261,7 @@ class DrillRun:
             )
 
     def _start_injector(self, fault: DrillFault, at_unix_s: float | None) -> _Injector:
-        said = self.folder / f"inject-{len(self._injectors)}.log"
+        text = self.folder / f"inject-{len(self._injectors)}.log"
         options = [f"--{name}={value}" for name, value in fault.options.items()]
         target = self._target(fault)
         arguments = [
@@ -267,9 +270,9 @@ class DrillRun:
         ]
         if at_unix_s is not None:
             arguments.append(f"--at={at_unix_s:.3f}")
-        with said.open("wb") as log:
+        with text.open("wb") as log:
             process = self._popen_injector(fault, arguments, log.fileno())
-        self._injectors.append(_Injector(fault, process, said, at_unix_s is not None))
+        self._injectors.append(_Injector(fault, process, text, at_unix_s is not None))
         self.tell(f"fault: {fault.fault} on {target}")
         return self._injectors[-1]
 
@@ -284,28 +287,30 @@ class DrillRun:
 
     def _end_injectors(self) -> tuple[str, ...]:
         problems = []
-        for one in self._injectors:
-            if one.process.poll() is None:
-                one.process.send_signal(signal.SIGTERM)
+        for injector in self._injectors:
+            if injector.process.poll() is None:
+                injector.process.send_signal(signal.SIGTERM)
             try:
-                code = one.process.wait(_END_S_MAX)
+                code = injector.process.wait(_END_S_MAX)
             except subprocess.TimeoutExpired:
-                problems.append(f"{one.fault.fault}: its injector does not end")
+                problems.append(f"{injector.fault.fault}: its injector does not end")
                 continue
-            if code == _NOT_MADE and self._came_too_late(one):
+            if code == _NOT_MADE and self._came_too_late(injector):
                 self.tell(
-                    f"{one.fault.fault} came too late: the fault beside it had ended its target"
+                    f"{injector.fault.fault} came too late: the fault beside it had ended its target"
                 )
             elif code != 0:
-                data = read_if_there(one.said, _OUTPUT_BYTES_MAX, SourceError) or b""
+                data = read_if_there(injector.output, _OUTPUT_BYTES_MAX, SourceError) or b""
                 said = data.decode("utf-8", "replace").strip()[-300:]
-                problems.append(f"{one.fault.fault}: {said}")
+                problems.append(f"{injector.fault.fault}: {said}")
         return tuple(problems)
 
     def _came_too_late(self, injector: _Injector) -> bool:
         """Return whether a fault of several at one moment was not made, and another of them was."""
-        others = [one for one in self._injectors if one.with_others and one is not injector]
-        return injector.with_others and not injector.is_made and any(one.is_made for one in others)
+        others = [item for item in self._injectors if item.with_others and item is not injector]
+        return (
+            injector.with_others and not injector.is_made and any(other.is_made for other in others)
+        )
 
     def _end(self, job: JobProcess) -> None:
         for number in (signal.SIGTERM, signal.SIGKILL):

@@ -45,7 +45,7 @@ def read_scenario(path: Path) -> Scenario:
             path.stem,
             str(tables.get("about", "")),
             convert_table(table_of(tables, "job"), DrillJob, ("job",)),
-            tuple(_fault(one, place) for place, one in enumerate(faults)),
+            tuple(_fault(fault, place) for place, fault in enumerate(faults)),
             convert_table(table_of(tables, "holds"), DrillHolds, ("holds",)),
         )
     except (ConfigError, TypeError) as error:

@@ -43,24 +43,24 @@ def judge_drill(holds: DrillHolds, outcome: DrillOutcome) -> tuple[DrillCheck, .
             "it did not end in time" if outcome.exit_code is None else f"{outcome.exit_code}",
         ),
     ]
-    said = ", ".join(f"{one.cause}: {one.outcome}" for one in found) or "none"
+    said = ", ".join(f"{incident.cause}: {incident.outcome}" for incident in found) or "none"
     if holds.incidents is not None:
         name = counted(holds.incidents, "incident")
         checks.append(DrillCheck(name, len(found) == holds.incidents, said))
     if holds.all_recovered:
-        is_right = all(one.outcome == _RECOVERED for one in found)
+        is_right = all(incident.outcome == _RECOVERED for incident in found)
         checks.append(DrillCheck("every incident ends recovered", is_right, said))
     if holds.blamed is not None:
-        blamed = tuple(tuple(sorted(one.ranks)) for one in found)
-        wanted = tuple(tuple(sorted(one)) for one in holds.blamed)
+        blamed = tuple(tuple(sorted(incident.ranks)) for incident in found)
+        wanted = tuple(tuple(sorted(item)) for item in holds.blamed)
         checks.append(DrillCheck(f"blamed: {_shown(wanted)}", blamed == wanted, _shown(blamed)))
     if holds.blamed_only is not None:
-        accused = sorted({rank for one in found for rank in one.ranks})
+        accused = sorted({rank for incident in found for rank in incident.ranks})
         name = f"nobody is blamed but {_shown([holds.blamed_only])}"
         is_right = set(accused) <= set(holds.blamed_only)
         checks.append(DrillCheck(name, is_right, _shown([accused])))
     if holds.restored_steps is not None:
-        restored = tuple(one.restored_step or 0 for one in found)
+        restored = tuple(incident.restored_step or 0 for incident in found)
         name = f"continues from step {_shown([[step] for step in holds.restored_steps])}"
         said = _shown([[step] for step in restored])
         checks.append(DrillCheck(name, restored == holds.restored_steps, said))
@@ -73,9 +73,11 @@ def judge_drill(holds: DrillHolds, outcome: DrillOutcome) -> tuple[DrillCheck, .
         )
         checks.append(DrillCheck("the same result as without a fault", is_same, said))
     checks += _bounded(
-        "steps made again", holds.steps_recomputed_max, [one.steps_recomputed for one in found]
+        "steps made again",
+        holds.steps_recomputed_max,
+        [incident.steps_recomputed for incident in found],
     )
-    checks += _bounded("MTTR (s)", holds.mttr_s_max, [one.total_s for one in found])
+    checks += _bounded("MTTR (s)", holds.mttr_s_max, [incident.total_s for incident in found])
     return tuple(checks)
 
 
@@ -84,8 +86,8 @@ def _bounded(name: str, most: float | None, values: Sequence[float | None]) -> l
         return []
     known = [value for value in values if value is not None]
     said = ", ".join(f"{value:.4g}" for value in known) or "none"
-    return [DrillCheck(f"{name}: at most {most:g}", all(one <= most for one in known), said)]
+    return [DrillCheck(f"{name}: at most {most:g}", all(value <= most for value in known), said)]
 
 
 def _shown(ranks: Sequence[Sequence[int]]) -> str:
-    return ", then ".join(", ".join(map(str, one)) or "nobody" for one in ranks) or "nobody"
+    return ", then ".join(", ".join(map(str, rank)) or "nobody" for rank in ranks) or "nobody"

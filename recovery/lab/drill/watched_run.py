@@ -105,18 +105,18 @@ class WatchedRun(DrillRun):
 
     def attempt(self) -> int | None:
         """Return the attempt that all ranks have told of, or None while they differ."""
-        told = self.told()
-        attempts = {int(str(one["attempt"])) for one in told}
-        is_whole = len(attempts) == 1 and len(told) == self.scenario.job.ranks
+        reported = self.told()
+        attempts = {int(str(item["attempt"])) for item in reported}
+        is_whole = len(attempts) == 1 and len(reported) == self.scenario.job.ranks
         return attempts.pop() if is_whole else None
 
     def _ranks(self) -> list[StoredRankView]:
         found = []
-        for rank, one in enumerate(self.told()):
-            step, pid = one["step"], int(str(one["pid"]))
+        for rank, item in enumerate(self.told()):
+            step, pid = item["step"], int(str(item["pid"]))
             if Path(f"/proc/{pid}").exists():
                 made = None if step is None else int(str(step))
-                found.append(StoredRankView(rank, rank, pid, made, section=str(one["section"])))
+                found.append(StoredRankView(rank, rank, pid, made, section=str(item["section"])))
         return found
 
     def _is_recovering(self) -> bool:
@@ -156,18 +156,24 @@ class WatchedRun(DrillRun):
     def _inject(self, faults: Sequence[DrillFault]) -> None:
         super(WatchedRun, self)._inject(faults)
         self.faults_at_unix_s.append(time.time())
-        if any(one.during in (DrillPhase.START, DrillPhase.RECOVERY) for one in faults):
+        if any(fault.during in (DrillPhase.START, DrillPhase.RECOVERY) for fault in faults):
             (self.folder / "begun").touch()
 
     def _let_go(self) -> None:
         """Wait until the faults are noticed and over, and the job goes on."""
         if any(fault.fault == STOP for fault in self.scenario.faults):
             self._wait_noticed(lambda: bool(self.named_after_s() or self.mttr_s()))
-        for one in self._injectors:  # whoever looks for what is wrong goes on with it in the end
-            if one.process.poll() is None and one.fault.fault == STOP and self.ends_stops():
-                one.process.send_signal(signal.SIGTERM)
-            elif one.fault.fault == "core-load":
-                self._until(lambda one=one: one.process.poll() is not None, "the load ends")  # type: ignore[misc]
+        for (
+            injector
+        ) in self._injectors:  # whoever looks for what is wrong goes on with it in the end
+            if (
+                injector.process.poll() is None
+                and injector.fault.fault == STOP
+                and self.ends_stops()
+            ):
+                injector.process.send_signal(signal.SIGTERM)
+            elif injector.fault.fault == "core-load":
+                self._until(lambda item=injector: item.process.poll() is not None, "the load ends")  # type: ignore[misc]
         if self.is_recovery_due():  # a job that ends first leaves its failure open
             self._wait_noticed(self._has_recovered)
         (self.folder / "let-go").touch()
@@ -187,46 +193,48 @@ class WatchedRun(DrillRun):
 
     def _has_recovered(self) -> bool:
         stalls = self.stalls()
-        return bool(stalls) and all(one.recovered_s is not None for one in stalls)
+        return bool(stalls) and all(stall.recovered_s is not None for stall in stalls)
 
     # What was said of it.
 
     def stalls(self) -> list[wire.WatchedStall]:
         """Return the failures of the job as the controller accounts for them."""
-        told = self.services().time_of(self.name)
-        return [] if told is None else told.stalls
+        reported = self.services().time_of(self.name)
+        return [] if reported is None else reported.stalls
 
     def named_after_s(self) -> float | None:
         """Return how long after the last fault a rank was named, or None."""
         for look in self.services().looks.get(self.name, ()):
-            if look.view.state == "hung" and any(one.ranks for one in look.view.findings):
+            if look.view.state == "hung" and any(finding.ranks for finding in look.view.findings):
                 return look.unix_s - self.faults_at_unix_s[-1] if self.faults_at_unix_s else None
         return None
 
     def blamed(self) -> tuple[int, ...]:
         """Return each rank that was ever named."""
         looks = self.services().looks.get(self.name, ())
-        views = [one.view for one in looks if one.view.state in _TROUBLE]
+        views = [look.view for look in looks if look.view.state in _TROUBLE]
         return tuple(
-            sorted({rank for view in views for one in view.findings for rank in one.ranks})
+            sorted({rank for view in views for finding in view.findings for rank in finding.ranks})
         )
 
     def mttr_s(self) -> tuple[float, ...]:
         """Return how long each failure of the job took, as the controller accounts for it."""
         return tuple(
-            one.recovered_s - one.begin_s for one in self.stalls() if one.recovered_s is not None
+            stall.recovered_s - stall.begin_s
+            for stall in self.stalls()
+            if stall.recovered_s is not None
         )
 
     def acts(self) -> tuple[str, ...]:
         """Return what the controller has asked the scheduler for."""
         looks = self.services().looks.get(self.name, ())
-        return tuple(sorted({one.view.act for one in looks if one.view.act.startswith("asked")}))
+        return tuple(sorted({look.view.act for look in looks if look.view.act.startswith("asked")}))
 
     # Its end.
 
     def _end(self, job: JobProcess) -> None:
-        told = self.told()
-        self.attempts = max((int(str(one["attempt"])) for one in told), default=0)
+        reported = self.told()
+        self.attempts = max((int(str(item["attempt"])) for item in reported), default=0)
         super(WatchedRun, self)._end(job)
         if isinstance(job, subprocess.Popen):
             with contextlib.suppress(ProcessLookupError):
@@ -241,8 +249,12 @@ class WatchedRun(DrillRun):
 
     def _failures(self) -> tuple[IncidentView, ...]:
         """Return the failures that were told, as incidents: a rank that nobody named is in none."""
-        told = self._time
-        return () if told is None else tuple(_incident(told, one) for one in told.stalls)
+        reported = self._time
+        return (
+            ()
+            if reported is None
+            else tuple(_incident(reported, stall) for stall in reported.stalls)
+        )
 
     def job_time(self) -> JobTime | None:
         """Return where the job's time went."""
@@ -265,12 +277,12 @@ class WatchedRun(DrillRun):
         )
 
 
-def _incident(told: wire.WatchedTime, stall: wire.WatchedStall) -> IncidentView:
+def _incident(reported: wire.WatchedTime, stall: wire.WatchedStall) -> IncidentView:
     return IncidentView(
         incident_id=stall.stall_id,
-        job_id=told.job_id,
-        job=told.name,
-        opened_unix_s=told.began_unix_s + stall.begin_s,
+        job_id=reported.job_id,
+        job=reported.name,
+        opened_unix_s=reported.began_unix_s + stall.begin_s,
         attempt=0,
         cause=stall.kind,
         signature="",
@@ -279,7 +291,7 @@ def _incident(told: wire.WatchedTime, stall: wire.WatchedStall) -> IncidentView:
         node=stall.node,
         ranks=stall.ranks,
         victims=[],
-        outcome=stall_outcome(stall.recovered_s, has_ended=told.has_ended).value,
+        outcome=stall_outcome(stall.recovered_s, has_ended=reported.has_ended).value,
         tries=0,
         steps=[],
         phases={},

@@ -59,10 +59,10 @@ class WatchedSite:
                 seen = self.client.watched()
             except RankmendError:
                 continue  # busy: the next look is soon
-            for one in seen:
-                known = self.looks.setdefault(one.name, [])
-                if not known or _facts(known[-1].view) != _facts(one):
-                    known.append(WatchedLook(time.time(), one))
+            for item in seen:
+                known = self.looks.setdefault(item.name, [])
+                if not known or _facts(known[-1].view) != _facts(item):
+                    known.append(WatchedLook(time.time(), item))
 
     def close(self) -> None:
         self._stop.set()
@@ -75,17 +75,17 @@ class WatchedSite:
         with self._asking:
             if time.monotonic() - self._asked_at_s > _LOOK_S:
                 self._times, self._asked_at_s = tuple(self.client.watched_times()), time.monotonic()
-        return next((one for one in self._times if one.name == name), None)
+        return next((item for item in self._times if item.name == name), None)
 
     def environment(self, home: Path) -> dict[str, str]:
         """Return the variables that have a job watched, as `rankmend watch env --drills` prints them."""
-        kept = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", "HOME": str(home)}
+        retained = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", "HOME": str(home)}
         marks = {"RANKMEND_WATCH": "1", "RANKMEND_WATCH_DRILLS": "1"}
-        return {**kept, **marks, "PYTHONPATH": str(self.hook)}
+        return {**retained, **marks, "PYTHONPATH": str(self.hook)}
 
 
 def _facts(view: wire.WatchedView) -> tuple[object, ...]:
-    ranks = [one.ranks for one in view.findings]
+    ranks = [finding.ranks for finding in view.findings]
     return view.job_id, view.attempt, view.state, view.act, ranks, view.ranks_seen
 
 

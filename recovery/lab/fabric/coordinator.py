@@ -137,8 +137,8 @@ class Coordinator:
             self._changed.notify_all()
         await self._wait(lambda: len(self._told) == len(works), limit_s)
         async with self._changed:
-            told, self._told, self._works = self._told, {}, {}
-        return told
+            reported, self._told, self._works = self._told, {}, {}
+        return reported
 
     async def _say_farewell(self, works: Mapping[int, FinishedWork]) -> None:
         async with self._changed:
@@ -162,13 +162,13 @@ class Coordinator:
     async def _join(self, request: web.Request) -> web.Response:
         peer = msgspec.json.decode(await request.read(), type=JoinFabric)
         known = self.joined.get(peer.rank)
-        others = [one for one in self.joined.values() if one.rank != peer.rank]
+        others = [item for item in self.joined.values() if item.rank != peer.rank]
         problem = ""
         if peer.rank >= self._count:
             problem = f"rank {peer.rank}, but this test has {self._count} nodes"
         elif known is not None and known != peer:
             problem = f"two nodes say that they are rank {peer.rank}: {known.node} and {peer.node}"
-        elif any(one.node == peer.node for one in others):
+        elif any(other.node == peer.node for other in others):
             problem = f"two ranks are on node {peer.node}: start one process on each node"
         elif others and len(others[0].rails) != len(peer.rails):
             problem = (
@@ -201,11 +201,11 @@ class Coordinator:
         return _answer(work)
 
     async def _take(self, request: web.Request) -> web.Response:
-        told = msgspec.json.decode(await request.read(), type=PeerFindings)
+        reported = msgspec.json.decode(await request.read(), type=PeerFindings)
         async with self._changed:
-            work = self._works.get(told.rank)
-            if work is not None and work.number == told.number:
-                self._told[told.rank] = told
+            work = self._works.get(reported.rank)
+            if work is not None and work.number == reported.number:
+                self._told[reported.rank] = reported
                 self._changed.notify_all()
         return web.Response(status=204)
 

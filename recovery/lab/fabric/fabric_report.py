@@ -133,9 +133,9 @@ def node_rates(report: FabricReport) -> Mapping[int, tuple[float | None, float |
     """Return the median rate at which each node sends and receives, in bytes/s."""
     sends: dict[int, list[float]] = {}
     receives: dict[int, list[float]] = {}
-    for one in report.readings:
-        sends.setdefault(one.sender, []).append(one.bytes_per_s)
-        receives.setdefault(one.receiver, []).append(one.bytes_per_s)
+    for reading in report.readings:
+        sends.setdefault(reading.sender, []).append(reading.bytes_per_s)
+        receives.setdefault(reading.receiver, []).append(reading.bytes_per_s)
     return {
         node: (_median(sends.get(node)), _median(receives.get(node)))
         for node in range(len(report.network.nodes))
@@ -230,6 +230,6 @@ def _registry(report: FabricReport) -> CollectorRegistry:
         for part in report.verdict.parts:
             slow.labels(part.kind.value, part.name).set(part.delay_ratio)
     bus = _BUS.declare(registry)
-    for one in report.collectives:
-        bus.labels(one.operation, str(one.size_bytes)).set(one.bus_bytes_per_s)
+    for collective in report.collectives:
+        bus.labels(collective.operation, str(collective.size_bytes)).set(collective.bus_bytes_per_s)
     return registry

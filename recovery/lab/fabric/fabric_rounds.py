@@ -64,7 +64,7 @@ class FabricRounds:
         options = self._options
         peers = self._coordinator.wait_for_peers(options.join_s)
         self._peers = [peers[rank] for rank in range(self._count)]
-        names = tuple(one.node for one in self._peers)
+        names = tuple(peer.node for peer in self._peers)
         rails = tuple(rail.name for rail in self._peers[0].rails)
         leaf_of = {name: options.leaf_of[name] for name in names if name in options.leaf_of}
         self._network = Network(names, rails, leaf_of)
@@ -105,7 +105,7 @@ class FabricRounds:
         """Return the nodes that answered, but none of whose tests gave a reading."""
         if self._choice.transport is Transport.TCP:
             return ()
-        measured = {node for one in readings for node in (one.sender, one.receiver)}
+        measured = {node for reading in readings for node in (reading.sender, reading.receiver)}
         names = enumerate(self._network.nodes)
         return tuple(name for at, name in names if at not in measured and at not in self._absent)
 
@@ -138,7 +138,7 @@ class FabricRounds:
         return readings
 
     def _note_vain(self, tests: Sequence[PairTest], readings: Sequence[Reading]) -> None:
-        measured = {node for one in readings for node in (one.sender, one.receiver)}
+        measured = {node for reading in readings for node in (reading.sender, reading.receiver)}
         for node in {node for test in tests for node in (test.low, test.high)}:
             self._vain[node] = 0 if node in measured else self._vain.get(node, 0) + 1
             if self._vain[node] == VAIN_ROUNDS_MAX:
@@ -155,7 +155,7 @@ class FabricRounds:
                 second is not None and second.received_bytes_per_s is not None and first is not None
             ):
                 readings.append(Reading(0, a, b, rail, path, second.received_bytes_per_s, first.latency_s, first.resent_ratio))  # fmt: skip
-        total = sum(one.bytes_per_s for one in readings)
+        total = sum(reading.bytes_per_s for reading in readings)
         return self._report(readings=tuple(readings), total_bytes_per_s=total)
 
     def _flows(
@@ -180,8 +180,8 @@ class FabricRounds:
                               sends=connects or both_ways, receives=not connects or both_ways)
                 )  # fmt: skip
         works = {rank: FlowWork(number, seconds, tuple(some), transport) for rank, some in orders.items()}  # fmt: skip
-        told = self._hand_out(works, 2 * step_s + 3 * HELLO_S_MAX + _SLACK_S)
-        ends = {(rank, one.id): one for rank, some in told.items() for one in some.flows}
+        reported = self._hand_out(works, 2 * step_s + 3 * HELLO_S_MAX + _SLACK_S)
+        ends = {(rank, flow.id): flow for rank, some in reported.items() for flow in some.flows}
         if transport is Transport.RDMA:
             self._note_failures(sends, ends)
         return [(ends.get((a, at)), ends.get((b, at))) for at, (a, b, _r, _p) in enumerate(sends)]
@@ -193,21 +193,21 @@ class FabricRounds:
     ) -> None:
         """Have the report say which node's program failed, and in which words."""
         names, rails = self._network.nodes, self._network.rails
-        for (rank, at), one in ends.items():
-            if one.fault is not None:
+        for (rank, at), end in ends.items():
+            if end.fault is not None:
                 low, high, rail, _path = sends[at]
                 other = high if rank == low else low
-                text = one.text or one.fault.value
+                text = end.text or end.fault.value
                 self._problems.append(f"{names[rank]}, {rails[rail]} with {names[other]}: {text}")
 
     def _hand_out(self, works: Mapping[int, Work], limit_s: float) -> dict[int, PeerFindings]:
         left_s = self._until_s - time.monotonic()
         if left_s <= 0:
             raise LaunchError(f"the fabric test did not end within {self._options.limit_s:g} s")
-        told = self._coordinator.run(works, min(limit_s, left_s)) if works else {}
-        self._absent |= set(works) - set(told)
-        self._problems += [one.failure for one in told.values() if one.failure]
-        return told
+        reported = self._coordinator.run(works, min(limit_s, left_s)) if works else {}
+        self._absent |= set(works) - set(reported)
+        self._problems += [item.failure for item in reported.values() if item.failure]
+        return reported
 
     def _collectives(self) -> FabricReport:
         readings: list[Reading] = []
@@ -221,10 +221,10 @@ class FabricRounds:
             rank: CollectiveWork(number, first, port, rank, self._count, options.sizes_bytes, options.backend, limit_s)
             for rank in range(self._count)
         }  # fmt: skip
-        told = self._hand_out(works, limit_s + _SLACK_S)
+        reported = self._hand_out(works, limit_s + _SLACK_S)
         times: dict[tuple[str, int], list[float]] = {}
-        for one in told.values():
-            for result in one.collectives:
+        for findings in reported.values():
+            for result in findings.collectives:
                 times.setdefault((result.operation, result.size_bytes), []).append(result.seconds)
         classes = cost_model.path_classes(self._network, readings)
         figures = tuple(
@@ -296,10 +296,10 @@ class FabricRounds:
             rank: TraceWork(number, self._options.protocol, tuple(some), 120.0)
             for rank, some in orders.items()
         }
-        told = self._hand_out(works, 130.0)
+        reported = self._hand_out(works, 130.0)
         hops: dict[int, dict[int, tuple[str, ...]]] = {}
-        for one in told.values():
-            for result in one.traces:
+        for findings in reported.values():
+            for result in findings.traces:
                 if result.hops:
                     hops.setdefault(result.id // ports, {})[result.source_port] = result.hops
                 elif result.text:

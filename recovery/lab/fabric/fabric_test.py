@@ -74,7 +74,7 @@ def _rails(place: FabricPlace, options: FabricOptions) -> LocalRails:
     else:
         host_asked = host or ""
     found = find_rails(options.rails, host_asked, place.port, options.sysfs)
-    routed = next((one for one in found if not (options.rails and one.has_tcp)), None)
+    routed = next((rail for rail in found if not (options.rails and rail.has_tcp)), None)
     if host is None and routed is not None and is_loopback(routed.address):
         raise ConfigError(
             f"which interface leads to the other nodes? {socket.gethostname()} has the address {routed.address} here: "

@@ -155,10 +155,10 @@ class FabricPeer:
                 if isinstance(work, FinishedWork):
                     return work
                 with self._watched(client, work):
-                    told = self._carry_out(work)
+                    reported = self._carry_out(work)
                 if self._end is not None:
                     return self._end
-                client.request("POST", "/v1/fabric/told", msgspec.json.encode(told))
+                client.request("POST", "/v1/fabric/told", msgspec.json.encode(reported))
                 heard_s = time.monotonic()
             except (UnreachableError, msgspec.MsgspecError) as error:
                 failures += 1
@@ -230,18 +230,18 @@ class FabricPeer:
         return PeerFindings(rank, number, failure=f"{self._node} does not know this work")
 
     def _over_rdma(self) -> Exchange:
-        perftest, ports = self._local.perftest, [one.rdma for one in self._local.rails]
+        perftest, ports = self._local.perftest, [rail.rdma for rail in self._local.rails]
         if perftest is None or self._prober.bounds is not None:
             raise ConfigError("a test over RDMA, which this node can't do or bound")
-        rails = [RdmaRail(port, one.address) for one, port in zip(self._local.rails, ports, strict=True) if port]  # fmt: skip
+        rails = [RdmaRail(port, rail.address) for rail, port in zip(self._local.rails, ports, strict=True) if port]  # fmt: skip
         if len(rails) < len(ports):
             raise ConfigError("a test over RDMA, but not every rail has an RDMA port")
         return RdmaProbe(perftest, rails, self._prober.programs).exchange
 
     def _note(self, flows: Sequence[FlowResult]) -> None:
-        sent, received = ([one.sent_bytes_per_s for one in flows], [one.received_bytes_per_s for one in flows])  # fmt: skip
-        self.sent_bytes_per_s += [one for one in sent if one is not None]
-        self.received_bytes_per_s += [one for one in received if one is not None]
+        sent, received = ([flow.sent_bytes_per_s for flow in flows], [flow.received_bytes_per_s for flow in flows])  # fmt: skip
+        self.sent_bytes_per_s += [item for item in sent if item is not None]
+        self.received_bytes_per_s += [item for item in received if item is not None]
 
     def _check_rails(self, rails: list[int]) -> None:
         if any(rail >= len(self.names) for rail in rails):

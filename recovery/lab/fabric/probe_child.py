@@ -77,15 +77,15 @@ def _options_of(order: ProbeOrder) -> FabricOptions:
 
 def _done(order: ProbeOrder, run: FabricRun) -> ProbeTold:
     """Return the coordinator's verdict; the others only say that they are done."""
-    told = ProbeTold(order.probe_id, ProbeState.DONE)
+    reported = ProbeTold(order.probe_id, ProbeState.DONE)
     report, verdict = run.report, run.verdict
     if report is None or verdict is None:
-        return told
+        return reported
     amiss = [f"{node} reported nothing" for node in report.absent] + list(report.problems)
     bounded = replace(verdict, unconfirmed=verdict.unconfirmed[:UNCONFIRMED_MAX])
-    return replace(told, verdict=bounded, failure="; ".join(amiss)[:500])
+    return replace(reported, verdict=bounded, failure="; ".join(amiss)[:500])
 
 
-def _print_result(told: ProbeTold) -> None:
-    sys.stdout.buffer.write(msgspec.json.encode(told) + b"\n")
+def _print_result(reported: ProbeTold) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(reported) + b"\n")
     sys.stdout.buffer.flush()

@@ -95,9 +95,9 @@ def _own_address(name: str, sysfs: Path) -> str | None:
     known = psutil.net_if_addrs()
     interface = name if name in known else interface_of(sysfs, name)
     addresses = [
-        one.address
-        for one in known.get(interface or "", ())
-        if one.family.name in ("AF_INET", "AF_INET6") and not one.address.startswith("fe80")
+        item.address
+        for item in known.get(interface or "", ())
+        if item.family.name in ("AF_INET", "AF_INET6") and not item.address.startswith("fe80")
     ]
     return addresses[0] if addresses else None
 
@@ -105,5 +105,5 @@ def _own_address(name: str, sysfs: Path) -> str | None:
 def _interface_with(address: str) -> str:
     known = psutil.net_if_addrs().items()
     return next(
-        (name for name, found in known if any(one.address == address for one in found)), "net"
+        (name for name, found in known if any(item.address == address for item in found)), "net"
     )

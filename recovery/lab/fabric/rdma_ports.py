@@ -171,7 +171,7 @@ def _interfaces(folder: Path) -> Iterator[tuple[int, str]]:
         ]
     except OSError:
         return
-    for entry in sorted(entries, key=lambda one: int(one.name)):
+    for entry in sorted(entries, key=lambda entry: int(entry.name)):
         if name := _read_or(entry):
             yield int(entry.name), name
 
@@ -230,12 +230,14 @@ def find_perftest() -> Perftest:
         raise NoSourceError(f"{PROGRAM} is not installed (Debian, Ubuntu, RHEL: perftest)")
     with TiedPrograms().run([path, "--help"], "") as program:
         end = program.wait(HELP_S_MAX)
-    told = end.output + end.errors
-    if _MARK not in told:  # --help ends with 1 in some versions
+    reported = end.output + end.errors
+    if _MARK not in reported:  # --help ends with 1 in some versions
         how = f"ended with {end.code}" if end.code is not None else f"hung for {HELP_S_MAX:g} s"
-        raise SourceError(f"{path} is not perftest's {PROGRAM}: --help {how}: {_last_words(told)}")
+        raise SourceError(
+            f"{path} is not perftest's {PROGRAM}: --help {how}: {_last_words(reported)}"
+        )
     known = {
-        option: re.search(rf"^\s*{option}\b", told, re.MULTILINE) is not None
+        option: re.search(rf"^\s*{option}\b", reported, re.MULTILINE) is not None
         for option in (_BIND, _MEET_OVER_IPV6)
     }
     return Perftest(path, known[_BIND], known[_MEET_OVER_IPV6])
@@ -248,23 +250,21 @@ def whole_seconds(seconds: float) -> int:
 
 def failure_of(end: ProgramEnd, limit_s: float) -> str:
     """Return what went wrong, in the program's own last words."""
-    told = _last_words(end.errors) if end.errors.strip() else _last_words(end.output)
+    reported = _last_words(end.errors) if end.errors.strip() else _last_words(end.output)
     if end.code is None:
-        return (
-            f"{PROGRAM} did not end within {limit_s:.0f} s and was killed; its last output: {told}"
-        )
+        return f"{PROGRAM} did not end within {limit_s:.0f} s and was killed; its last output: {reported}"
     limit, _hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     lock = "" if limit == resource.RLIM_INFINITY else f" (ulimit -l here: {limit >> 10} KiB)"
-    return f"{PROGRAM} ended with {end.code}: {told}{lock}"
+    return f"{PROGRAM} ended with {end.code}: {reported}{lock}"
 
 
 def _last_words(text: str) -> str:
     """Return the last lines as one, as many as fit: the cause stands above the line about the failure."""
-    kept: list[str] = []
+    retained: list[str] = []
     for line in reversed([line.strip() for line in text.splitlines() if line.strip(" *-\t")]):
-        if kept and len(line) + sum(map(len, kept)) > _TEXT_MAX:
+        if retained and len(line) + sum(map(len, retained)) > _TEXT_MAX:
             break
-        kept.insert(0, line[:_TEXT_MAX])
-        if len(kept) == 5:
+        retained.insert(0, line[:_TEXT_MAX])
+        if len(retained) == 5:
             break
-    return "; ".join(kept) or "nothing"
+    return "; ".join(retained) or "nothing"

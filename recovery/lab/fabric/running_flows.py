@@ -38,7 +38,7 @@ def look(
     """
     pauses = [_pauses(name) for name in interfaces]
     counters, began_s = [_counters(name, sysfs) for name in interfaces], time.monotonic()
-    before = {(one.port, one.peer, one.peer_port): one for one in _read_tcp()}
+    before = {(flow.port, flow.peer, flow.peer_port): flow for flow in _read_tcp()}
     time.sleep(seconds)
     after, took_s = _read_tcp(), time.monotonic() - began_s
     rates = [
@@ -50,20 +50,20 @@ def look(
         for port, old in zip(rates, pauses, strict=True)
     ]
     flows = []
-    for one in after:
-        first = before.get((one.port, one.peer, one.peer_port))
-        rate = (one.acked_bytes - (first.acked_bytes if first else 0)) / took_s
-        is_held_up = one.is_held_up and first is not None and first.is_held_up
-        if one.address in addresses and (is_held_up or rate >= BYTES_PER_S_MIN):
-            rail = addresses.index(one.address)
-            flows.append(SeenFlow(rail, one.port, one.peer, one.peer_port, rate, "", is_held_up))
-    named = _named(sorted(flows, key=lambda one: (-one.is_held_up, -one.bytes_per_s))[:SEEN_MAX])
+    for item in after:
+        first = before.get((item.port, item.peer, item.peer_port))
+        rate = (item.acked_bytes - (first.acked_bytes if first else 0)) / took_s
+        is_held_up = item.is_held_up and first is not None and first.is_held_up
+        if item.address in addresses and (is_held_up or rate >= BYTES_PER_S_MIN):
+            rail = addresses.index(item.address)
+            flows.append(SeenFlow(rail, item.port, item.peer, item.peer_port, rate, "", is_held_up))
+    named = _named(sorted(flows, key=lambda flow: (-flow.is_held_up, -flow.bytes_per_s))[:SEEN_MAX])
     ports = [port_of_interface(sysfs, name) for name in interfaces]
     rails = {port.device: at for at, port in enumerate(ports) if port is not None}
     pairs = [
-        SeenPair(rails[one.device], one.own, one.other, one.program)
-        for one in _read_pairs(sysfs)
-        if one.device in rails
+        SeenPair(rails[pair.device], pair.own, pair.other, pair.program)
+        for pair in _read_pairs(sysfs)
+        if pair.device in rails
     ]
     return named, tuple(pairs[:SEEN_MAX]), tuple(rates)
 
@@ -76,12 +76,12 @@ def _named(flows: Sequence[SeenFlow]) -> tuple[SeenFlow, ...]:
         known = parse_ss(_run(_NAMES, NAMES_S_MAX).decode("utf-8", "replace"))
     except SourceError:
         return tuple(flows)
-    names = {(one.port, one.peer, one.peer_port): one.program for one in known}
+    names = {(flow.port, flow.peer, flow.peer_port): flow.program for flow in known}
     return tuple(
         msgspec.structs.replace(
-            one, program=names.get((one.source_port, one.address, one.port), "")
+            flow, program=names.get((flow.source_port, flow.address, flow.port), "")
         )
-        for one in flows
+        for flow in flows
     )
 
 
@@ -105,8 +105,8 @@ def _run(words: Sequence[str], limit_s: float = TOOL_S_MAX) -> bytes:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SourceError(f"{' '.join(words)}: {error}") from error
     if done.returncode:
-        told = done.stderr.decode("utf-8", "replace").strip()[:200]
-        raise SourceError(f"{' '.join(words)} ended with {done.returncode}: {told}")
+        reported = done.stderr.decode("utf-8", "replace").strip()[:200]
+        raise SourceError(f"{' '.join(words)} ended with {done.returncode}: {reported}")
     return done.stdout
 
 
@@ -155,6 +155,6 @@ def _pause_rates(
 ) -> tuple[PauseRate, ...]:
     return tuple(
         PauseRate(kind.priority, kind.is_received, (after[kind] - before[kind]) / took_s)
-        for kind in sorted(after, key=lambda one: (one.priority, not one.is_received))
+        for kind in sorted(after, key=lambda item: (item.priority, not item.is_received))
         if kind in before and after[kind] > before[kind]
     )

@@ -43,51 +43,51 @@ def find_running_flows(
     """Return what programs send between nodes at present. ``ports``: source ports that are tried beside each flow's own."""
     number = next_number()
     works: dict[int, Work] = {rank: LookWork(number, seconds) for rank in range(len(peers))}
-    told = hand_out(works, seconds + LOOK_S_MAX)
-    flows, unpaired = _flows(peers, told)
+    reported = hand_out(works, seconds + LOOK_S_MAX)
+    flows, unpaired = _flows(peers, reported)
     hops: dict[int, dict[int, tuple[str, ...]]] = {}
     reasons: list[str] = []
     for protocol in ("tcp", "udp"):
         reasons += _trace(peers, flows, protocol, ports, next_number, hand_out, hops)
-    names = [_name(peers, one) for one in flows]
+    names = [_name(peers, flow) for flow in flows]
     traced = [
         TracedFlow(
-            f"{names[at]} port {one.source_port}", (peers[one.node].node, one.address), one.source_port, hops[at]
+            f"{names[at]} port {flow.source_port}", (peers[flow.node].node, flow.address), flow.source_port, hops[at]
         )
-        for at, one in enumerate(flows)
-        if hops.get(at, {}).get(one.source_port)
+        for at, flow in enumerate(flows)
+        if hops.get(at, {}).get(flow.source_port)
     ]  # fmt: skip
     return RunningFlows(
         tuple(
-            RunningFlow(names[at], one.protocol, one.program, one.source_port, one.bytes_per_s)
-            for at, one in enumerate(flows)
+            RunningFlow(names[at], flow.protocol, flow.program, flow.source_port, flow.bytes_per_s)
+            for at, flow in enumerate(flows)
         ),
         plan_ports(traced) if traced else None,
-        tuple(names[at] for at, one in enumerate(flows) if not hops.get(at, {}).get(one.source_port)),
+        tuple(names[at] for at, flow in enumerate(flows) if not hops.get(at, {}).get(flow.source_port)),
         tuple(dict.fromkeys(reasons))[:REASONS_MAX],
         unpaired,
-        tuple((peers[rank].node, port) for rank, one in sorted(told.items()) for port in one.ports),
+        tuple((peers[rank].node, port) for rank, item in sorted(reported.items()) for port in item.ports),
     )  # fmt: skip
 
 
 def _flows(
-    peers: Sequence[JoinFabric], told: Mapping[int, PeerFindings]
+    peers: Sequence[JoinFabric], reported: Mapping[int, PeerFindings]
 ) -> tuple[tuple[NodeFlow, ...], int]:
     owner = {rail.address: rank for rank, peer in enumerate(peers) for rail in peer.rails}
     tcp = [
         NodeFlow(
-            rank, one.rail, one.source_port, one.address, one.port, "tcp", one.program,
-            one.bytes_per_s, owner.get(one.address), one.is_held_up,
+            rank, item.rail, item.source_port, item.address, item.port, "tcp", item.program,
+            item.bytes_per_s, owner.get(item.address), item.is_held_up,
         )
-        for rank, some in sorted(told.items())
-        for one in some.seen
-        if one.rail < len(peers[rank].rails) and owner.get(one.address) != rank
+        for rank, some in sorted(reported.items())
+        for item in some.seen
+        if item.rail < len(peers[rank].rails) and owner.get(item.address) != rank
     ]  # fmt: skip
     pairs = [
-        NodePair(rank, one.rail, one.own, one.other, one.program)
-        for rank, some in sorted(told.items())
-        for one in some.pairs
-        if one.rail < len(peers[rank].rails)
+        NodePair(rank, pair.rail, pair.own, pair.other, pair.program)
+        for rank, some in sorted(reported.items())
+        for pair in some.pairs
+        if pair.rail < len(peers[rank].rails)
     ]
     addresses = {
         (rank, at): rail.address
@@ -108,20 +108,20 @@ def _trace(
     hops: dict[int, dict[int, tuple[str, ...]]],
 ) -> list[str]:
     """Note in ``hops`` the routers of each flow, by its own source port and by others; return why some are not known."""
-    chosen = [(at, one) for at, one in enumerate(flows) if one.protocol == protocol]
+    chosen = [(at, flow) for at, flow in enumerate(flows) if flow.protocol == protocol]
     if not chosen:
         return []
     number = next_number()
     orders: dict[int, list[TraceOrder]] = {}
     of_node = {
-        one.node: sum(other.node == one.node for _at, other in chosen) for _at, one in chosen
+        item.node: sum(other.node == item.node for _at, other in chosen) for _at, item in chosen
     }
-    for at, one in chosen:
-        others = min(ports, max(1, TRACES_MAX // of_node[one.node] - 1))
+    for at, item in chosen:
+        others = min(ports, max(1, TRACES_MAX // of_node[item.node] - 1))
         first = SOURCE_PORTS_FIRST[0]
-        for source_port in dict.fromkeys((one.source_port, *range(first, first + others))):
-            order = TraceOrder(at, source_port, one.address, one.port, one.rail, is_silent=True)
-            orders.setdefault(one.node, []).append(order)
+        for source_port in dict.fromkeys((item.source_port, *range(first, first + others))):
+            order = TraceOrder(at, source_port, item.address, item.port, item.rail, is_silent=True)
+            orders.setdefault(item.node, []).append(order)
     works: dict[int, Work] = {
         node: TraceWork(number, protocol, tuple(some), TRACE_S) for node, some in orders.items()
     }

@@ -145,7 +145,7 @@ class Prober:
         """Carry out flows side by side; never raises for one that fails. ``exchange``: what measures, in place of TCP."""
         if not flows:
             return ()
-        measure = exchange or self._over_tcp(sum(one.sends for one in flows))
+        measure = exchange or self._over_tcp(sum(flow.sends for flow in flows))
         with ThreadPoolExecutor(len(flows), "flow") as pool:
             try:
                 is_tcp = exchange is None
@@ -295,10 +295,10 @@ def _exchange(
             step()
         return FlowResult(flow.id, port, rate, latency_s, resent, sent_bytes_per_s=sent)
     except (OSError, EOFError) as error:
-        told = f"{type(error).__name__}: {error}"[:300]
+        reported = f"{type(error).__name__}: {error}"[:300]
         if has_listened and rate is None:
             rate = 0.0
-        return FlowResult(flow.id, port, rate, latency_s, resent, FlowFault.CUT, told)
+        return FlowResult(flow.id, port, rate, latency_s, resent, FlowFault.CUT, reported)
 
 
 def _ping(connection: socket.socket) -> float:

@@ -116,7 +116,7 @@ class TiedPrograms:
         with self._lock:
             if self._is_closed:
                 raise LaunchError("the test was stopped")
-            self._stuck = [one for one in self._stuck if not one[1].is_gone()]
+            self._stuck = [item for item in self._stuck if not item[1].is_gone()]
             if any(name == device for name, _program in self._stuck):
                 raise LaunchError(f"a killed {Path(words[0]).name} still holds {device}")
             try:

@@ -38,9 +38,9 @@ def read_sources(
             _named(path, lambda path: parse_ibnetdiscover(_read(path).decode("utf-8", "replace")))
         )
     for path in slurm:
-        told = _named(path, lambda path: parse_network(_read(path)))
-        found.append(told.edges)
-        blocks += told.blocks
+        reported = _named(path, lambda path: parse_network(_read(path)))
+        found.append(reported.edges)
+        blocks += reported.blocks
     for path in site:
         found.append(_named(path, lambda path: parse_site_parts(_read(path))))
     for path in results:
@@ -52,9 +52,9 @@ def read_pages(paths: Sequence[Path]) -> list[NodeFacts]:
     """Return what each node's page tells, or an answer of Prometheus of many. Raises SourceError that names the file."""
     found: dict[str, NodeFacts] = {}
     for path in paths:
-        for one in _named(path, _read_page):
-            if found.setdefault(one.node, one) is not one:
-                raise SourceError(f"{path}: node {one.node} is listed twice")
+        for item in _named(path, _read_page):
+            if found.setdefault(item.node, item) is not item:
+                raise SourceError(f"{path}: node {item.node} is listed twice")
     return list(found.values())
 
 
@@ -66,10 +66,10 @@ def _read_page(path: Path) -> list[NodeFacts]:
 def latency_edges(report: FabricReport) -> tuple[TopologyEdge, ...]:
     """Return the groups of nodes that round trips show: of each pair, the shortest counts."""
     shortest: dict[tuple[int, int], float] = {}
-    for one in report.readings:
-        if one.latency_s is not None:
-            pair = min(one.sender, one.receiver), max(one.sender, one.receiver)
-            shortest[pair] = min(one.latency_s, shortest.get(pair, one.latency_s))
+    for reading in report.readings:
+        if reading.latency_s is not None:
+            pair = min(reading.sender, reading.receiver), max(reading.sender, reading.receiver)
+            shortest[pair] = min(reading.latency_s, shortest.get(pair, reading.latency_s))
     return cluster_by_latency(report.network.nodes, shortest)
 
 

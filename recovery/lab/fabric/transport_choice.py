@@ -72,7 +72,7 @@ def _problems(kind: FabricKind, peers: Sequence[JoinFabric]) -> list[str]:
         }
         found += list(own)
     for at, rail in enumerate(peers[0].rails):
-        odd = next((one for one in peers if one.rails[at].is_ethernet != rail.is_ethernet), None)
+        odd = next((item for item in peers if item.rails[at].is_ethernet != rail.is_ethernet), None)
         if odd is not None and not found:
             found.append(f"{rail.name} is {_layer(rail.is_ethernet)} on {peers[0].node} and {_layer(not rail.is_ethernet)} on {odd.node}")  # fmt: skip
     at_once = {

@@ -46,8 +46,8 @@ def read_marks(path: Path = MARKS) -> NodeMarks | None:
             raise ConfigError(
                 f"for_s_max {marks.for_s_max:g}: want more than 0, at most {FOR_S_MAX:g}"
             )
-        if any(not one.startswith("/") for one in marks.paths):
+        if any(not item.startswith("/") for item in marks.paths):
             raise ConfigError("paths: each begins with a slash")
     except ConfigError as error:
         raise file.named(error) from error
-    return replace(marks, paths=tuple(os.path.realpath(one) for one in marks.paths))
+    return replace(marks, paths=tuple(os.path.realpath(item) for item in marks.paths))

@@ -44,8 +44,8 @@ def undo_all(injection: Injection) -> tuple[str, ...]:
     here = (injection.net_namespace, injection.mount_namespace)
     if is_same_boot and own_namespaces() != here:
         return ("it was made in other namespaces: undo it there (nsenter), or end them",)
-    due = [one for one in reversed(injection.undo) if is_same_boot or outlives_boot(one)]
-    return tuple(problem for one in due if (problem := _try(one)) is not None)
+    due = [item for item in reversed(injection.undo) if is_same_boot or outlives_boot(item)]
+    return tuple(problem for item in due if (problem := _try(item)) is not None)
 
 
 def _try(undo: Undo) -> str | None:

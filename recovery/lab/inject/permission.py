@@ -79,7 +79,7 @@ def _is_of_job(request: FaultRequest, job: JobMark) -> bool:
 def _why_not_marked(request: FaultRequest, marks: NodeMarks) -> str | None:
     group = FACTS[request.fault].group
     if group not in marks.allow:
-        allowed = ", ".join(one.value for one in marks.allow) or "nothing"
+        allowed = ", ".join(item.value for item in marks.allow) or "nothing"
         return f"this node is marked for {allowed}, not for {group.value}"
     if request.for_s > marks.for_s_max:
         return (
@@ -95,4 +95,4 @@ def _why_not_marked(request: FaultRequest, marks: NodeMarks) -> str | None:
 
 def is_below(path: str, folders: tuple[str, ...]) -> bool:
     """Return whether a path without links or dots is one of the folders, or in one."""
-    return any(path == one or path.startswith(one.rstrip("/") + "/") for one in folders)
+    return any(path == folder or path.startswith(folder.rstrip("/") + "/") for folder in folders)

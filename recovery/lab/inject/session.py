@@ -95,11 +95,11 @@ def _await_moment(place: FaultPlace) -> FaultPlace:
 
 def refuse_leftovers(mended: list[Mended], folder: UndoFolder) -> None:
     """Raise where an earlier fault still stands: no other is made on top of it."""
-    for one in mended:
-        if one.problems:
+    for item in mended:
+        if item.problems:
             raise ConfigError(
-                f"an earlier {one.fault} on {one.target} ({one.injection_id}) is not undone: {'; '.join(one.problems)}. "
-                f"Once you have seen to that yourself, remove {folder.path / one.injection_id}.json"
+                f"an earlier {item.fault} on {item.target} ({item.injection_id}) is not undone: {'; '.join(item.problems)}. "
+                f"Once you have seen to that yourself, remove {folder.path / item.injection_id}.json"
             )
 
 

@@ -88,15 +88,15 @@ def without_kernels(saved: bytes) -> bytes:
     """
     if not saved.startswith(_MAGIC):
         raise SourceError(f"ip route save wrote no routes: {saved[:40]!r}")
-    kept, at = [], len(_MAGIC)
+    retained, at = [], len(_MAGIC)
     while at + _HEADER.size <= len(saved):
         length = _HEADER.unpack_from(saved, at)[0]
         if length <= _PROTOCOL_AT or at + length > len(saved):
             raise SourceError(f"ip route save wrote a route of {length} bytes at {at}")
         if saved[at + _PROTOCOL_AT] != _KERNEL:
-            kept.append(saved[at : at + (length + 3 & ~3)])
+            retained.append(saved[at : at + (length + 3 & ~3)])
         at += length + 3 & ~3
-    return _MAGIC + b"".join(kept) if kept else b""
+    return _MAGIC + b"".join(retained) if retained else b""
 
 
 def run_program(argv: Sequence[str], data: bytes = b"") -> bytes:

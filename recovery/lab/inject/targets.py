@@ -103,9 +103,9 @@ def _find_rank(target: FaultTarget, state: Path) -> FoundTarget:
             wanted = view.rank if target.name else view.pid
             if wanted == target.number:
                 matches.append((job, view.rank, view.pid))
-    watched = [one for one in find_watched_ranks() if _is_meant(one, target)]
-    same_name = [one for one in matches if target.name in (one[0].mark.name, one[0].job_id)]
-    same_watched = [one for one in watched if target.name in (one.job_name, one.job_id)]
+    watched = [item for item in find_watched_ranks() if _is_meant(item, target)]
+    same_name = [item for item in matches if target.name in (item[0].mark.name, item[0].job_id)]
+    same_watched = [item for item in watched if target.name in (item.job_name, item.job_id)]
     if same_name or same_watched:  # a whole name goes before the beginning of others
         matches, watched = same_name, same_watched
     if not matches and not watched:
@@ -116,7 +116,7 @@ def _find_rank(target: FaultTarget, state: Path) -> FoundTarget:
         names = ", ".join(
             [
                 *(job.mark.name for job, _rank, _pid in matches),
-                *(f"{one.job_name} ({one.job_id}, watched)" for one in watched),
+                *(f"{item.job_name} ({item.job_id}, watched)" for item in watched),
             ]
         )
         raise ConfigError(f"{target} fits ranks of several jobs: {names}")
@@ -209,10 +209,10 @@ def _is_service(pid: int, service: str) -> bool:
     if service in _PROGRAMS:
         return not _PROGRAMS[service].isdisjoint(names[:1])
     starts = [place for place, name in enumerate(names) if name in (b"rankmend", b"rankmend.cli")]
-    told = [names[place + 1 :] for place in starts]
+    reported = [names[place + 1 :] for place in starts]
     if service == "controller":
-        return any(words[:2] == [b"controller", b"run"] for words in told)
-    return any(words[:1] == [b"agent"] and _AGENT_COMMANDS.isdisjoint(words) for words in told)
+        return any(words[:2] == [b"controller", b"run"] for words in reported)
+    return any(words[:1] == [b"agent"] and _AGENT_COMMANDS.isdisjoint(words) for words in reported)
 
 
 def _unit_of(pid: int) -> str | None:

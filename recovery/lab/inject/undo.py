@@ -205,12 +205,12 @@ def _things_of(injection: Injection) -> frozenset[tuple[str, str]]:
 
 
 def _covered_by(injection: Injection) -> tuple[str, ...]:
-    return tuple(one.path for one in injection.undo if isinstance(one, Unmount))
+    return tuple(item.path for item in injection.undo if isinstance(item, Unmount))
 
 
 def _paths_of(injection: Injection) -> tuple[str, ...]:
     kinds = (Unmount, RemoveFile, PutBackFile)
-    return tuple(one.path for one in injection.undo if isinstance(one, kinds))
+    return tuple(item.path for item in injection.undo if isinstance(item, kinds))
 
 
 def outlives_boot(undo: Undo) -> bool:

@@ -128,12 +128,12 @@ class UndoFolder:
 
     def _names(self) -> list[tuple[str, str]]:
         try:
-            matches = [_NAME.fullmatch(one.name) for one in self.path.iterdir()]
+            matches = [_NAME.fullmatch(path.name) for path in self.path.iterdir()]
         except FileNotFoundError:
             return []
         except OSError as error:
             raise StorageError(f"cannot list {self.path}: {error.strerror}") from error
-        return sorted((one[1], one[2]) for one in matches if one is not None)[:_LISTED_MAX]
+        return sorted((item[1], item[2]) for item in matches if item is not None)[:_LISTED_MAX]
 
     def _path(self, injection_id: str) -> Path:
         if _NAME.fullmatch(f"{injection_id}.json") is None:

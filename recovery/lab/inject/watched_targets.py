@@ -59,11 +59,11 @@ def find_watched_ranks(root: Path = Path(ROOT), proc: str = PROC) -> Iterator[Wa
     """Yield the living ranks of watched jobs; what is broken or another user's word is left out."""
     for uid, folder in _job_folders(root):
         try:
-            told = _read_job(folder, uid)
+            reported = _read_job(folder, uid)
         except (RankmendError, OSError, msgspec.MsgspecError, RecursionError):
             continue  # a broken one hides no other
         for path in islice(sorted(folder.glob(f"rank-*{PROGRESS_SUFFIX}")), RANKS_MAX):
-            rank = _read_rank(path, uid, told.name, proc)
+            rank = _read_rank(path, uid, reported.name, proc)
             if rank is not None and rank.job_id == folder.name:
                 yield rank
 
@@ -98,12 +98,12 @@ def _is_private_of(path: Path, uid: int) -> bool:
 def _read_job(folder: Path, uid: int) -> _WrittenJob:
     descriptor = open_owned(folder / JOB_FILE, uid)
     try:
-        told = msgspec.json.decode(os.read(descriptor, _JOB_BYTES_MAX), type=_WrittenJob)
+        reported = msgspec.json.decode(os.read(descriptor, _JOB_BYTES_MAX), type=_WrittenJob)
     finally:
         os.close(descriptor)
-    if str(job_id_of(uid, told.key)) != folder.name:
+    if str(job_id_of(uid, reported.key)) != folder.name:
         raise SourceError(f"{folder} is not the folder of its job")
-    return told
+    return reported
 
 
 def _read_rank(path: Path, uid: int, job_name: str, proc: str) -> WatchedRank | None:

@@ -90,12 +90,12 @@ class Assumptions:
     )
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            value = getattr(self, one.name)
+        for field in fields(self):
+            value = getattr(self, field.name)
             if not (math.isfinite(value) and value >= 0):
-                raise ConfigError(f"{one.name} is {value}, not a number from 0")
-            if one.name.endswith("_ratio") and value > 1:
-                raise ConfigError(f"{one.name} is {value}, over 1")
+                raise ConfigError(f"{field.name} is {value}, not a number from 0")
+            if field.name.endswith("_ratio") and value > 1:
+                raise ConfigError(f"{field.name} is {value}, over 1")
         for name in ("step_s", "interval_s", "recurs_s"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{name} is 0, not a number above 0")

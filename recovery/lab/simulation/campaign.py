@@ -72,24 +72,28 @@ def drawn(rates: RateTable, setup: Setup, assumptions: Assumptions) -> Faults:
 
 def total_parts(outcomes: Sequence[RunOutcome]) -> dict[str, Spread]:
     """Return the share of the wall time that each part took."""
-    names = dict.fromkeys(name for one in outcomes for name in one.parts_s)
+    names = dict.fromkeys(name for outcome in outcomes for name in outcome.parts_s)
     return {
-        name: spread(one.parts_s.get(name, 0.0) / one.wall_s for one in outcomes) for name in names
+        name: spread(outcome.parts_s.get(name, 0.0) / outcome.wall_s for outcome in outcomes)
+        for name in names
     }
 
 
 def phase_means(outcomes: Sequence[RunOutcome], phases: Iterable[str]) -> dict[str, Spread]:
     """Return the seconds of each phase of an incident, by the mean of each run."""
     return {
-        name: spread(one.parts_s.get(name, 0.0) / max(1, one.incidents) for one in outcomes)
+        name: spread(
+            outcome.parts_s.get(name, 0.0) / max(1, outcome.incidents) for outcome in outcomes
+        )
         for name in phases
     }
 
 
 def losses(outcomes: Sequence[RunOutcome]) -> dict[str, Spread]:
     """Return lost GPU-hours by cause, the largest median first."""
-    causes = dict.fromkeys(cause for one in outcomes for cause in one.lost_gpu_hours)
+    causes = dict.fromkeys(cause for outcome in outcomes for cause in outcome.lost_gpu_hours)
     found = {
-        cause: spread(one.lost_gpu_hours.get(cause, 0.0) for one in outcomes) for cause in causes
+        cause: spread(outcome.lost_gpu_hours.get(cause, 0.0) for outcome in outcomes)
+        for cause in causes
     }
     return dict(sorted(found.items(), key=lambda pair: -pair[1].p50))

@@ -51,8 +51,8 @@ def _find(
     if fault.shows is Shows.HANG:
         if fault.is_told:
             still_s = max(policy.node_silent_s, policy.accused_steps * assumptions.step_s)
-            told = accuse(fault, node, ranks, attempt)
-            return max(still_s, assumptions.alert_s + policy.evidence_wait_s), told
+            reported = accuse(fault, node, ranks, attempt)
+            return max(still_s, assumptions.alert_s + policy.evidence_wait_s), reported
         is_named = random.random() < assumptions.hang_named_ratio
         return _find_hang(node, ranks, attempt, policy, assumptions, is_named=is_named)
     if fault.shows is Shows.HOST:

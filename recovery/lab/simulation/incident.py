@@ -196,7 +196,9 @@ class SimulatedIncident:
             finding,
             ledger,
             self._policy,
-            accused={kept.evidence.node: kept.evidence.summary for kept in fatal(ledger)},
+            accused={
+                retained.evidence.node: retained.evidence.summary for retained in fatal(ledger)
+            },
             is_silent=lambda node: counts_silence and node in job.machines.silent,
             unusable=job.held().get,
             torn={},
@@ -406,7 +408,7 @@ class SimulatedIncident:
         late = [(at_s, node) for at_s, node, _fault in job.machines.alerts if job.is_placed(node)]
         at_s, node = min(late, default=(until_s, ""))
         if node and at_s < until_s and size_for(job.settings, len(job.usable()) - 1) is not None:
-            fault = next(one for _at_s, name, one in job.machines.alerts if name == node)
+            fault = next(item for _at_s, name, item in job.machines.alerts if name == node)
             hit = job.spend(part, max(0.0, at_s - job.clock.time_s), is_alive=True)
             if hit is None:
                 self._take_alerts()

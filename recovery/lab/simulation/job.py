@@ -277,15 +277,19 @@ class SimulatedJob:
         """Return the nodes that may get ranks now."""
         out = self._out()
         members = self.book.ledger.members
-        return {node: one for node, one in members.items() if one.left is None and node not in out}
+        return {
+            node: member
+            for node, member in members.items()
+            if member.left is None and node not in out
+        }
 
     def _out(self) -> set[str]:
         return {*self.machines.silent, *self.machines.away, *self.held()}
 
     def held(self) -> dict[str, str]:
         """Return the nodes to which the cluster gives no ranks, and why: only nodes that were blamed."""
-        asked = ((node, self.cluster.unusable(node)) for node in self.cluster.ledger.nodes)
-        return {node: reason for node, reason in asked if reason is not None}
+        requested = ((node, self.cluster.unusable(node)) for node in self.cluster.ledger.nodes)
+        return {node: reason for node, reason in requested if reason is not None}
 
     def ranks_of(self, node: str) -> tuple[int, ...]:
         group = self._placed.get(node, 0)

@@ -77,5 +77,5 @@ class Machines:
     def take_alerts(self, now_s: float) -> list[tuple[str, NodeFault]]:
         """Return the alerts that have arrived by now, each once."""
         arrived = [(node, fault) for at_s, node, fault in self.alerts if at_s <= now_s]
-        self.alerts = [one for one in self.alerts if one[0] > now_s]
+        self.alerts = [alert for alert in self.alerts if alert[0] > now_s]
         return arrived

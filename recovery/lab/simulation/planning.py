@@ -31,13 +31,13 @@ def spares_for(outcomes: Sequence[RunOutcome], wanted_ratio: float) -> int:
     """
     if not 0 < wanted_ratio < 1:
         raise ConfigError(f"an availability of {wanted_ratio:g}: it is between 0 and 1")
-    total_s = sum(sum(one.out_s.values()) for one in outcomes)
+    total_s = sum(sum(outcome.out_s.values()) for outcome in outcomes)
     enough_s = 0.0
-    for count in range(max(max(one.out_s, default=0) for one in outcomes) + 1):
-        enough_s += sum(one.out_s.get(count, 0.0) for one in outcomes)
+    for count in range(max(max(outcome.out_s, default=0) for outcome in outcomes) + 1):
+        enough_s += sum(outcome.out_s.get(count, 0.0) for outcome in outcomes)
         if enough_s >= wanted_ratio * total_s:
             return count
-    return max(max(one.out_s, default=0) for one in outcomes)
+    return max(max(outcome.out_s, default=0) for outcome in outcomes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class BestInterval:
 
     @property
     def best_s(self) -> float:
-        return max(self.measured, key=lambda one: one.ettr.p50).interval_s
+        return max(self.measured, key=lambda interval: interval.ettr.p50).interval_s
 
 
 def find_interval(
@@ -72,8 +72,8 @@ def find_interval(
 ) -> BestInterval:
     """Return the best interval of the tier, "storage" or "memory", by formula and by simulation."""
     is_memory = tier == "memory"
-    incidents = sum(one.incidents for one in base)
-    wall_s = sum(one.wall_s for one in base)
+    incidents = sum(outcome.incidents for outcome in base)
+    wall_s = sum(outcome.wall_s for outcome in base)
     stall_s = assumptions.snapshot_stall_s if is_memory else assumptions.save_stall_s
     save_s = stall_s if is_memory else max(stall_s, assumptions.save_s)
     mean_s = wall_s / max(1, incidents)
@@ -86,7 +86,7 @@ def find_interval(
     measured = []
     for number, interval_s in enumerate(tried):
         outcomes = rebuild(replace(assumptions, **{name: interval_s})).run(seeds)
-        measured.append(Interval(interval_s, spread(one.ettr_ratio for one in outcomes)))
+        measured.append(Interval(interval_s, spread(outcome.ettr_ratio for outcome in outcomes)))
         if progress is not None:
             progress(number + 1, len(tried))
     young_s = math.sqrt(2.0 * stall_s * mean_s)
@@ -110,7 +110,7 @@ def change(assumptions: Assumptions, text: str, base: Sequence[RunOutcome]) -> A
     key, number = _parse(text)
     if key != _MTTR:
         return replace(assumptions, **{key: number})
-    means = [one.mttr_s for one in base if one.mttr_s]
+    means = [outcome.mttr_s for outcome in base if outcome.mttr_s]
     if not means:
         raise ConfigError(f"{text!r}: no run had an incident, so there is no MTTR to change")
     return replace(assumptions, mttr_factor=number / (sum(means) / len(means)))
@@ -126,7 +126,7 @@ def _parse(text: str) -> tuple[str, float]:
     """Return the name of a field, or ``mttr``, and the value."""
     name, equals, value = text.partition("=")
     key = _SHORT.get(name, name)
-    known = [one.name for one in fields(Assumptions)]
+    known = [field.name for field in fields(Assumptions)]
     if not equals or key not in (*known, _MTTR):
         some = ", ".join((_MTTR, *_SHORT, *known))
         raise ConfigError(f"{text!r} is not NAME=VALUE with a name that is known: {some}")
@@ -150,7 +150,7 @@ def worth_of(what: str, base: Sequence[RunOutcome], better: Sequence[RunOutcome]
         before.lost_gpu_hours_total - after.lost_gpu_hours_total
         for before, after in zip(base, better, strict=True)
     ]
-    return Worth(what, spread(one.ettr_ratio for one in better), spread(saved))
+    return Worth(what, spread(outcome.ettr_ratio for outcome in better), spread(saved))
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,9 @@ def _trace(events: Sequence[_Event]) -> Trace:
     ends_day = max(event.event_time for event in events)
     waiting: dict[tuple[str, str, str], list[int]] = {}
     faults: list[TracedFault] = []
-    for event in sorted(events, key=lambda one: (one.event_time, one.event_type == "fault_start")):
+    for event in sorted(
+        events, key=lambda event: (event.event_time, event.event_type == "fault_start")
+    ):
         key = (event.node_id, event.fault_type.class_, event.fault_type.desc)
         if event.event_type == "fault_start":
             waiting.setdefault(key, []).append(len(faults))
@@ -115,7 +117,7 @@ def replay(trace: Trace, nodes_watched: int, setup: Setup, random: Random) -> li
             for fault in histories[order[number - first]]:
                 at_s = (fault.from_day + shift_days) % trace.days * _DAY_S
                 found += _repeated(fault, number, at_s, trace.days, setup, random)
-    return sorted(found, key=lambda one: one.at_s)
+    return sorted(found, key=lambda fault: fault.at_s)
 
 
 def _repeated(

@@ -91,9 +91,9 @@ class Training:
 
     def durable(self, now_s: float) -> list[Saved]:
         """Return the saves that can be restored, newest first, and forget those that a failure cut off."""
-        kept = [one for one in self._saves if one.durable_at_s <= now_s]
-        self._saves = deque(kept, maxlen=_KEPT)
-        return kept[::-1]
+        retained = [save for save in self._saves if save.durable_at_s <= now_s]
+        self._saves = deque(retained, maxlen=_KEPT)
+        return retained[::-1]
 
     def snapshot_work_s(self) -> float | None:
         """Return the work that the newest snapshot of this attempt holds; None: there is none."""

@@ -110,43 +110,45 @@ class CleanupResult:
         return self == CleanupResult()
 
 
-def clean_up(asked: Cleanup, other_jobs: OtherJobs) -> CleanupResult:
+def clean_up(requested: Cleanup, other_jobs: OtherJobs) -> CleanupResult:
     """Remove what the job has left; ``other_jobs``: queries Slurm for the user's other jobs on this node."""
-    if asked.uid == 0:
+    if requested.uid == 0:
         raise ConfigError(
-            f"job {asked.job} is root's: nothing is removed, since root runs the node"
+            f"job {requested.job} is root's: nothing is removed, since root runs the node"
         )
-    until_s = time.monotonic() + asked.timeout_s
-    files = find_leftovers(asked.job, asked.uid, asked.roots)
-    listed = _listed(files, asked.uid)
-    runs = frozenset(one.run for one in files if one.kind is LeftoverKind.RUN)
+    until_s = time.monotonic() + requested.timeout_s
+    files = find_leftovers(requested.job, requested.uid, requested.roots)
+    listed = _listed(files, requested.uid)
+    runs = frozenset(file.run for file in files if file.kind is LeftoverKind.RUN)
 
     def look() -> JobProcesses:
-        return _look(asked, runs, listed)
+        return _look(requested, runs, listed)
 
     try:
         first = look()
-        if not asked.is_dry:
-            refuse_from_inside(asked.job, first.processes, ancestors(os.getpid(), read_processes()))
-        ended, alive = ({}, []) if asked.is_dry else _end_all(asked, look, first, until_s)
-        last = first if asked.is_dry else look()
+        if not requested.is_dry:
+            refuse_from_inside(
+                requested.job, first.processes, ancestors(os.getpid(), read_processes())
+            )
+        ended, alive = ({}, []) if requested.is_dry else _end_all(requested, look, first, until_s)
+        last = first if requested.is_dry else look()
     except ConfigError:
         raise
     except RankmendError as error:
         return CleanupResult(errors=(f"processes: {error}; files stay",))
-    if asked.is_dry:
-        ended = {one.pid: one for one in first.processes}
+    if requested.is_dry:
+        ended = {process.pid: process for process in first.processes}
     else:  # a launcher that ended properly has removed its own; a killed launcher has not
-        files = find_leftovers(asked.job, asked.uid, asked.roots)
-    chosen, kept = _choose(asked, files, last, other_jobs)
-    removed, errors = _remove(asked, chosen, until_s)
-    kept += [Kept(f"process {pid}", "its environment can't be read") for pid in last.unreadable]
+        files = find_leftovers(requested.job, requested.uid, requested.roots)
+    chosen, retained = _choose(requested, files, last, other_jobs)
+    removed, errors = _remove(requested, chosen, until_s)
+    retained += [Kept(f"process {pid}", "its environment can't be read") for pid in last.unreadable]
     return CleanupResult(
-        tuple(_shown(one) for one in ended.values() if one not in alive),
-        tuple(_shown(one) for one in alive),
-        tuple(one.path for one in removed),
-        sum(one.size_bytes for one in removed),
-        tuple(kept),
+        tuple(_shown(item) for item in ended.values() if item not in alive),
+        tuple(_shown(item) for item in alive),
+        tuple(item.path for item in removed),
+        sum(item.size_bytes for item in removed),
+        tuple(retained),
         tuple(errors),
     )
 
@@ -168,7 +170,7 @@ def _shown(process: KernelProcess) -> LeftProcess:
 
 
 def _listed(files: Sequence[Leftover], uid: int) -> list[ProcessRef]:
-    paths = [str(Path(one.path, PROCESS_LIST)) for one in files if one.kind is LeftoverKind.RUN]
+    paths = [str(Path(file.path, PROCESS_LIST)) for file in files if file.kind is LeftoverKind.RUN]
     if not paths:
         return []
 
@@ -181,15 +183,18 @@ def _listed(files: Sequence[Leftover], uid: int) -> list[ProcessRef]:
         return []
 
 
-def _look(asked: Cleanup, runs: frozenset[str], listed: Sequence[ProcessRef]) -> JobProcesses:
+def _look(requested: Cleanup, runs: frozenset[str], listed: Sequence[ProcessRef]) -> JobProcesses:
     """Look in a child: a process in a stuck driver call can block the reader of its environment."""
 
     def find() -> dict[str, Any]:
         own = os.getpid()
-        found = find_job_processes(asked.job, asked.uid, runs=runs, listed=listed, spared=[own])
+        found = find_job_processes(
+            requested.job, requested.uid, runs=runs, listed=listed, spared=[own]
+        )
         return {
             "processes": [
-                [getattr(one, name) for name in KernelProcess.__slots__] for one in found.processes
+                [getattr(process, name) for name in KernelProcess.__slots__]
+                for process in found.processes
             ],
             "other_jobs": sorted(found.other_jobs),
             "other_runs": sorted(found.other_runs),
@@ -197,30 +202,30 @@ def _look(asked: Cleanup, runs: frozenset[str], listed: Sequence[ProcessRef]) ->
             "unreadable": list(found.unreadable),
         }
 
-    told = call_in_child(find, LOOK_S_MAX)
+    reported = call_in_child(find, LOOK_S_MAX)
     return JobProcesses(
-        tuple(KernelProcess(*one) for one in told["processes"]),
-        frozenset(told["other_jobs"]),
-        frozenset(told["other_runs"]),
-        tuple(told["outsiders"]),
-        tuple(told["unreadable"]),
+        tuple(KernelProcess(*item) for item in reported["processes"]),
+        frozenset(reported["other_jobs"]),
+        frozenset(reported["other_runs"]),
+        tuple(reported["outsiders"]),
+        tuple(reported["unreadable"]),
     )
 
 
 def _end_all(
-    asked: Cleanup, look: Callable[[], JobProcesses], first: JobProcesses, until_s: float
+    requested: Cleanup, look: Callable[[], JobProcesses], first: JobProcesses, until_s: float
 ) -> tuple[dict[int, KernelProcess], list[KernelProcess]]:
     """Return the processes that were there, and those that are still."""
     seen: dict[int, KernelProcess] = {}
     left = list(first.processes)
     number = signal.SIGTERM
-    grace_until_s = min(until_s, time.monotonic() + asked.grace_s)
+    grace_until_s = min(until_s, time.monotonic() + requested.grace_s)
     signalled: set[tuple[int, int, int]] = set()
     while left:
-        seen |= {one.pid: one for one in left}
-        keys = {(one.pid, one.start_ticks, int(number)) for one in left}
+        seen |= {process.pid: process for process in left}
+        keys = {(process.pid, process.start_ticks, int(number)) for process in left}
         if fresh := keys - signalled:
-            _signal(asked.uid, [(pid, ticks) for pid, ticks, _number in fresh], number)
+            _signal(requested.uid, [(pid, ticks) for pid, ticks, _number in fresh], number)
             signalled |= fresh
         if time.monotonic() >= until_s:
             return seen, left
@@ -240,25 +245,25 @@ def _signal(uid: int, refs: Sequence[tuple[int, int]], number: signal.Signals) -
 
 
 def _choose(
-    asked: Cleanup, files: Sequence[Leftover], last: JobProcesses, other_jobs: OtherJobs
+    requested: Cleanup, files: Sequence[Leftover], last: JobProcesses, other_jobs: OtherJobs
 ) -> tuple[list[Leftover], list[Kept]]:
     """Return the files to remove, and those that stay with the reason."""
-    chosen, kept, segments = [], [], []
-    for one in files:
-        if one.kind is LeftoverKind.SEGMENT:
-            segments.append(one)
-        elif one.run in last.other_runs:
-            kept.append(Kept(one.path, "a process outside of this job runs it"))
-        elif one.is_in_use and not asked.is_dry:
-            kept.append(Kept(one.path, "a launcher holds its snapshots"))
+    chosen, retained, segments = [], [], []
+    for file in files:
+        if file.kind is LeftoverKind.SEGMENT:
+            segments.append(file)
+        elif file.run in last.other_runs:
+            retained.append(Kept(file.path, "a process outside of this job runs it"))
+        elif file.is_in_use and not requested.is_dry:
+            retained.append(Kept(file.path, "a launcher holds its snapshots"))
         else:
-            chosen.append(one)
+            chosen.append(file)
     if segments:
         if why := _why_shared(last, other_jobs):
-            kept += [Kept(one.path, why) for one in segments]
+            retained += [Kept(segment.path, why) for segment in segments]
         else:
             chosen += segments
-    return chosen, kept
+    return chosen, retained
 
 
 def _why_shared(last: JobProcesses, other_jobs: OtherJobs) -> str:
@@ -277,19 +282,19 @@ def _why_shared(last: JobProcesses, other_jobs: OtherJobs) -> str:
 
 
 def _remove(
-    asked: Cleanup, chosen: list[Leftover], until_s: float
+    requested: Cleanup, chosen: list[Leftover], until_s: float
 ) -> tuple[list[Leftover], list[str]]:
-    if asked.is_dry or not chosen:
+    if requested.is_dry or not chosen:
         return chosen, []
 
     def remove() -> list[str]:
-        return [one.error for one in remove_leftovers(chosen, asked.uid)]
+        return [leftover.error for leftover in remove_leftovers(chosen, requested.uid)]
 
     try:
-        errors = call_as_user(asked.uid, remove, max(LOOK_S_MAX, until_s - time.monotonic()))
+        errors = call_as_user(requested.uid, remove, max(LOOK_S_MAX, until_s - time.monotonic()))
     except RankmendError as error:
         return [], [f"files: {error}"]
     pairs = list(zip(chosen, errors, strict=True))
-    return [one for one, error in pairs if not error], [
-        f"{one.path}: {error}" for one, error in pairs if error
+    return [item for item, error in pairs if not error], [
+        f"{item.path}: {error}" for item, error in pairs if error
     ]

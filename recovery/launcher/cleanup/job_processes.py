@@ -81,7 +81,7 @@ def find_job_processes(
             found.unnamed[pid] = marks
     own_runs -= other_runs
     _add_unnamed(found, processes, own_runs, listed)
-    above = {one for pid in spared for one in (pid, *ancestors(pid, processes))}
+    above = {ancestor for pid in spared for ancestor in (pid, *ancestors(pid, processes))}
     outsiders = {pid: marks for pid, marks in found.unnamed.items() if pid not in found.own}
     for marks in outsiders.values():  # a run by hand, beside Slurm
         other_runs |= marks

@@ -116,10 +116,10 @@ def _job_of(folder: int, uid: int, kind: LeftoverKind) -> str:
     if kind is LeftoverKind.RUN:
         return _read(folder, SLURM_JOB_FILE, uid).strip()
     try:
-        told = json.loads(_read(folder, JOB_FILE, uid))
+        reported = json.loads(_read(folder, JOB_FILE, uid))
     except RecursionError:
         return ""  # brackets without end
-    return str(told.get("slurm_job", "")) if isinstance(told, dict) else ""
+    return str(reported.get("slurm_job", "")) if isinstance(reported, dict) else ""
 
 
 def _is_of(name: str, prefix: str, uid: int) -> bool:
@@ -184,7 +184,7 @@ class Removal:
 
 def remove_leftovers(leftovers: Sequence[Leftover], uid: int) -> list[Removal]:
     """Remove each that is still what was found there."""
-    return [Removal(one.path, _remove(one, uid)) for one in leftovers]
+    return [Removal(leftover.path, _remove(leftover, uid)) for leftover in leftovers]
 
 
 def _remove(leftover: Leftover, uid: int) -> str:

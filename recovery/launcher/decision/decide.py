@@ -153,9 +153,9 @@ def _reconcile(order: Order | None, state: LauncherState, now_s: float) -> Launc
             actions.append(ForgetAttempt(attempt.number))
             state = replace(state, attempt=None)
         if may_start:
-            asked = _request_fence(order, state, now_s)
-            state = asked.state
-            actions += asked.actions
+            requested = _request_fence(order, state, now_s)
+            state = requested.state
+            actions += requested.actions
             if not _has_fence_answer(order, state, now_s):
                 return LauncherDecision(state, tuple(actions))
             actions.append(StartRanks(order))
@@ -255,11 +255,11 @@ def _continue_ranks(order: Order | None, state: LauncherState, _now_s: float) ->
     attempt = state.attempt
     if order is None or not order.continues or attempt is None or attempt.number != order.attempt:
         return LauncherDecision(state)
-    asked = order.continue_number
-    if state.continued == asked or state.kill_sent_through >= attempt.number:
+    requested = order.continue_number
+    if state.continued == requested or state.kill_sent_through >= attempt.number:
         return LauncherDecision(state)
     action = ContinueRanks(attempt.number, order.continues)
-    return LauncherDecision(replace(state, continued=asked), (action,))
+    return LauncherDecision(replace(state, continued=requested), (action,))
 
 
 _RULES: Final[tuple[_Rule, ...]] = (

@@ -242,8 +242,8 @@ class _Collection:
         self._started_s = owner.clock.now_s()
         self._folder = owner.make_folder(incident_id, attempt)
         # Opened here because the launcher removes the files with the attempt.
-        self._stacks = _open_all({one.rank: one.stacks for one in ranks} if within_s else {})
-        dumps = {one.rank: one.recorder.dump if one.recorder else None for one in ranks}
+        self._stacks = _open_all({rank.rank: rank.stacks for rank in ranks} if within_s else {})
+        dumps = {rank.rank: rank.recorder.dump if rank.recorder else None for rank in ranks}
         self._dumps = {} if within_s else _open_all(dumps)
         self._notes: list[str] = []
         self._lines: dict[int, tuple[tuple[str, ...], tuple[str, ...]]] = {}
@@ -258,13 +258,13 @@ class _Collection:
 
     def _run(self) -> Collected:
         # Read first: the stamp distinguishes an old dump of the same name from the answer.
-        stamps = {one.rank: _stamp(one.recorder) for one in self._ranks}
+        stamps = {rank.rank: _stamp(rank.recorder) for rank in self._ranks}
         states = self._describe_processes() if self._within_s else {}
-        asked, dumping = self._request_dumps() if self._within_s else (set(), set())
-        lines = {one.rank: self._owner.lines_of(one.rank) for one in self._ranks}
+        requested, dumping = self._request_dumps() if self._within_s else (set(), set())
+        lines = {rank.rank: self._owner.lines_of(rank.rank) for rank in self._ranks}
         self._lines = lines
         kernel, findings = self._read_surroundings()
-        self._wait_for_answers(asked, dumping, stamps)
+        self._wait_for_answers(requested, dumping, stamps)
         return self._write_down(states, lines, kernel, findings, stamps)
 
     # In order.
@@ -273,29 +273,29 @@ class _Collection:
         try:
             processes = read_processes()
             return {
-                one.rank: describe_rank(one.pid, processes, lambda: self._is_past(_READING_SHARE))
-                for one in self._ranks
-                if one.pid
+                rank.rank: describe_rank(rank.pid, processes, lambda: self._is_past(_READING_SHARE))
+                for rank in self._ranks
+                if rank.pid
             }
         except (OSError, SourceError) as error:
             self._note(f"the processes can't be read: {error}")
             return {}
 
     def _request_dumps(self) -> tuple[set[int], set[int]]:
-        asked, dumping = set(), set()
-        for one in self._ranks:
-            if one.recorder is not None and ask_for_dump(one.recorder):
-                dumping.add(one.rank)
-            if one.stacks is None or one.rank not in self._stacks:
+        requested, dumping = set(), set()
+        for rank in self._ranks:
+            if rank.recorder is not None and ask_for_dump(rank.recorder):
+                dumping.add(rank.rank)
+            if rank.stacks is None or rank.rank not in self._stacks:
                 continue
-            reason = ask_for_stacks(one.stacks, one.training)
+            reason = ask_for_stacks(rank.stacks, rank.training)
             if reason is None:
-                asked.add(one.rank)
+                requested.add(rank.rank)
             else:
-                self._note(f"rank {one.rank}: no Python stacks: {reason}")
+                self._note(f"rank {rank.rank}: no Python stacks: {reason}")
         if not dumping:
             self._note("no rank has NCCL's pipe open, so no flight-recorder dump was requested")
-        return asked, dumping
+        return requested, dumping
 
     def _read_surroundings(self) -> tuple[str, bytes]:
         kernel, findings = "", b""
@@ -311,19 +311,19 @@ class _Collection:
         return kernel, findings
 
     def _wait_for_answers(
-        self, asked: set[int], dumping: set[int], stamps: dict[int, tuple[int, ...]]
+        self, requested: set[int], dumping: set[int], stamps: dict[int, tuple[int, ...]]
     ) -> None:
         """Wait until every rank has answered in full, or the time is over."""
-        waiting = {one.rank: one for one in self._ranks if one.rank in asked | dumping}
+        waiting = {item.rank: item for item in self._ranks if item.rank in requested | dumping}
         seen: dict[int, object] = {}
         quiet: dict[int, int] = {}
         asked_at_s = self._owner.clock.now_s()
         while waiting and not self._is_past(1 - _WRITING_SHARE):
             is_slow = self._owner.clock.now_s() - asked_at_s >= _STACKS_S_MAX
-            for rank, one in list(waiting.items()):
-                stacks = len(read_stacks(self._stacks[rank])) if rank in asked else 0
-                dump = _stamp(one.recorder) if rank in dumping else ()
-                has_stacks = rank not in asked or is_slow or stacks > 0
+            for rank, item in list(waiting.items()):
+                stacks = len(read_stacks(self._stacks[rank])) if rank in requested else 0
+                dump = _stamp(item.recorder) if rank in dumping else ()
+                has_stacks = rank not in requested or is_slow or stacks > 0
                 has_dump = rank not in dumping or dump not in ((), stamps[rank])
                 state = (stacks, dump)
                 is_quiet = has_stacks and has_dump and seen.get(rank) == state
@@ -345,9 +345,9 @@ class _Collection:
     ) -> Collected:
         folder = self._folder
         folder.open()
-        told = []
-        for one in self._ranks:
-            rank = one.rank
+        reported = []
+        for item in self._ranks:
+            rank = item.rank
             if text := states.get(rank):
                 folder.write(f"processes-rank-{rank}.txt", text.encode())
             out, err = lines[rank]
@@ -357,11 +357,13 @@ class _Collection:
             stacks = read_stacks(self._stacks[rank]) if rank in self._stacks else b""
             if stacks:
                 folder.write(f"stacks-rank-{rank}.txt", stacks)
-            is_new = _stamp(one.recorder) != stamps[rank] if self._within_s else rank in self._dumps
-            dump = self._take_dump(one) if is_new else None
+            is_new = (
+                _stamp(item.recorder) != stamps[rank] if self._within_s else rank in self._dumps
+            )
+            dump = self._take_dump(item) if is_new else None
             frames = main_frames(parse_stacks(stacks.decode("utf-8", "replace")))
             if frames or dump is not None:
-                told.append(RankEvidence(rank, frames, dump))
+                reported.append(RankEvidence(rank, frames, dump))
         if kernel:
             folder.write("kernel.log", kernel.encode())
         if findings:
@@ -377,13 +379,13 @@ class _Collection:
             size_bytes=folder.size_bytes,
             took_s=self._owner.clock.now_s() - self._started_s,
             notes=notes[:NOTES_MAX],
-            ranks=self._bounded(told),
+            ranks=self._bounded(reported),
         )
 
     def judge_output(self) -> str:
         """Return the error in the ranks' output, where no rank's own error is known."""
         lines = self._lines
-        if not lines or any(one.has_error for one in self._ranks):
+        if not lines or any(rank.has_error for rank in self._ranks):
             return ""
         from detectors.job_log.verdict import in_words  # noqa: PLC0415
         from recovery.launcher.evidence.output_verdict import (  # noqa: PLC0415 - its patterns cost 30 ms, and most launchers need none
@@ -397,30 +399,33 @@ class _Collection:
             return ""
         return in_words(verdict) if verdict is not None else ""
 
-    def _bounded(self, told: list[RankEvidence]) -> tuple[RankEvidence, ...]:
-        if len(msgspec.json.encode(told)) <= TOLD_BYTES_MAX:
-            return tuple(told)
-        told = [replace(one, dump=one.dump.without_history()) if one.dump else one for one in told]
-        if len(msgspec.json.encode(told)) <= TOLD_BYTES_MAX:
-            return tuple(told)
+    def _bounded(self, reported: list[RankEvidence]) -> tuple[RankEvidence, ...]:
+        if len(msgspec.json.encode(reported)) <= TOLD_BYTES_MAX:
+            return tuple(reported)
+        reported = [
+            replace(evidence, dump=evidence.dump.without_history()) if evidence.dump else evidence
+            for evidence in reported
+        ]
+        if len(msgspec.json.encode(reported)) <= TOLD_BYTES_MAX:
+            return tuple(reported)
         log.warning("stacks and dumps are too long for a report; they are in %s", self._folder.path)
         return ()
 
-    def _take_dump(self, one: RankSource) -> FlightDump | None:
+    def _take_dump(self, item: RankSource) -> FlightDump | None:
         """Save a rank's whole dump, and return the part that a verdict needs."""
-        if one.recorder is None:
+        if item.recorder is None:
             return None
-        source = self._dumps.pop(one.rank, None) or one.recorder.dump
+        source = self._dumps.pop(item.rank, None) or item.recorder.dump
         try:
             with open(source, "rb") as file:  # noqa: PTH123 - a descriptor or a path
                 body = file.read(BYTES_MAX + 1)
         except OSError:
             return None
-        self._folder.write(f"flight-rank-{one.rank}.pkl", body)
+        self._folder.write(f"flight-rank-{item.rank}.pkl", body)
         try:
             return trim_dump(parse_dump(body))
         except RankmendError as error:
-            self._note(f"rank {one.rank}: its flight-recorder dump can't be read: {error}")
+            self._note(f"rank {item.rank}: its flight-recorder dump can't be read: {error}")
             return None
 
     def _is_past(self, share: float) -> bool:

@@ -69,9 +69,9 @@ def describe_rank(
 
 def _process_in_words(state: KernelProcess, root: str) -> str:
     status = _read(f"{root}/{state.pid}/status")
-    told = [" ".join(line.split()) for line in status.splitlines() if line.startswith(_STATUS)]
+    reported = [" ".join(line.split()) for line in status.splitlines() if line.startswith(_STATUS)]
     name = f"process {state.pid} ({state.command}), child of {state.ppid}"
-    return f"{name}: state {state.letter}, {state.threads} threads, {', '.join(told)}"
+    return f"{name}: state {state.letter}, {state.threads} threads, {', '.join(reported)}"
 
 
 def _threads(pid: int, root: str) -> Collection[int]:

@@ -47,7 +47,7 @@ class PendingForks:
     @property
     def due_s(self) -> list[float]:
         """Return the times (monotonic) at which `check` has to do something."""
-        return [one.until_s for one in self._pending.values()]
+        return [item.until_s for item in self._pending.values()]
 
     def expect(self, command: ForkCommand, link: int, mask: int) -> None:
         """Wait for the rank that will report through this link, which becomes ours."""
@@ -57,23 +57,25 @@ class PendingForks:
 
     def check(self, now_s: float) -> None:
         """Give up those that take too long."""
-        for one in [one for one in self._pending.values() if now_s >= one.until_s]:
-            self._give_up(one, errno.ETIMEDOUT, f"no rank was forked in {one.command.within_s:g} s")
+        for item in [item for item in self._pending.values() if now_s >= item.until_s]:
+            self._give_up(
+                item, errno.ETIMEDOUT, f"no rank was forked in {item.command.within_s:g} s"
+            )
 
     def drop_through(self, attempt: int) -> None:
         """Give up all of the attempts up to this one: they are fenced."""
-        for one in [one for one in self._pending.values() if one.command.attempt <= attempt]:
-            self._give_up(one, errno.ESTALE, f"attempt {one.command.attempt} is fenced")
+        for item in [item for item in self._pending.values() if item.command.attempt <= attempt]:
+            self._give_up(item, errno.ESTALE, f"attempt {item.command.attempt} is fenced")
 
     def cancel(self, attempt: int, ranks: tuple[int, ...] | None) -> None:
         """Give up these ranks of an attempt, None: all, because their stop was requested before they began."""
-        for one in [one for one in self._pending.values() if one.command.attempt == attempt]:
-            if ranks is None or one.command.rank in ranks:
-                self._give_up(one, errno.ECANCELED, "it was asked to stop before it began")
+        for item in [item for item in self._pending.values() if item.command.attempt == attempt]:
+            if ranks is None or item.command.rank in ranks:
+                self._give_up(item, errno.ECANCELED, "it was asked to stop before it began")
 
     def _read(self, link: int) -> None:
-        one = self._pending.get(link)
-        if one is None:
+        item = self._pending.get(link)
+        if item is None:
             return
         try:
             word = os.read(link, _WORD_BYTES_MAX)
@@ -85,21 +87,21 @@ class PendingForks:
             number, _space, text = word.decode("utf-8", "replace").partition(" ")
             is_told = number.isdigit()
             text = text if is_told else "the fork server has ended"
-            self._give_up(one, int(number) if is_told else errno.ESRCH, text)
+            self._give_up(item, int(number) if is_told else errno.ESRCH, text)
             return
         pid = int(word[len(_PREFIX) :])
         state = read_state(pid)
         if state is None or state.is_gone or state.ppid != os.getpid():
-            self._give_up(one, errno.ESRCH, f"the forked rank (process {pid}) has ended")
+            self._give_up(item, errno.ESRCH, f"the forked rank (process {pid}) has ended")
             return
         del self._pending[link]
         self._unwatch(link)
-        self._register(one.command, pid, link)
+        self._register(item.command, pid, link)
         with contextlib.suppress(OSError):  # it has died: the next event says so
             os.write(link, GO)
 
-    def _give_up(self, one: _Pending, number: int, text: str) -> None:
-        del self._pending[one.link]
-        self._unwatch(one.link)
-        os.close(one.link)
-        self._fail(one.command, number, text)
+    def _give_up(self, pending: _Pending, number: int, text: str) -> None:
+        del self._pending[pending.link]
+        self._unwatch(pending.link)
+        os.close(pending.link)
+        self._fail(pending.command, number, text)

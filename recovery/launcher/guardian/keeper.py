@@ -149,7 +149,7 @@ class GuardianKeeper:
             is_foreign=ForeignMarks(identify()),
         )
         if left.alive:
-            pids = ", ".join(str(one.pid) for one in left.alive)
+            pids = ", ".join(str(item.pid) for item in left.alive)
             raise LaunchError(f"the guardian ended, and processes of the job remain: {pids}")
         self.guardian = self._start()
         self._word = None

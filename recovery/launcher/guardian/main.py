@@ -388,13 +388,13 @@ class GuardianProcess:
         if command.attempt != STANDBY_ATTEMPT:
             self._newest_attempt = max(self._newest_attempt, command.attempt)
         if not self._refuse_fenced(command):
-            kept = os.dup(link)  # close-on-exec, as all that Python duplicates
-            self._forks.expect(command, kept, select.EPOLLIN)
+            retained = os.dup(link)  # close-on-exec, as all that Python duplicates
+            self._forks.expect(command, retained, select.EPOLLIN)
 
     def _make_rank(self, command: AdoptCommand) -> None:
         """Make a standby a rank of an attempt: from now on it is fenced with it."""
         self._newest_attempt = max(self._newest_attempt, command.attempt)
-        asked = SpawnCommand(command.attempt, command.rank)
+        requested = SpawnCommand(command.attempt, command.rank)
         standby = next(
             (
                 rank
@@ -404,9 +404,9 @@ class GuardianProcess:
             None,
         )
         if command.attempt <= self._fenced_through:
-            self._fail_spawn(asked, errno.ESTALE, f"attempt {command.attempt} is fenced")
+            self._fail_spawn(requested, errno.ESTALE, f"attempt {command.attempt} is fenced")
         elif standby is None:
-            self._fail_spawn(asked, errno.ESRCH, f"standby {command.slot} has ended")
+            self._fail_spawn(requested, errno.ESRCH, f"standby {command.slot} has ended")
         else:
             standby.attempt, standby.rank = command.attempt, command.rank
             standby.is_told_exiting = False

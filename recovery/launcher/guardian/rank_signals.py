@@ -187,7 +187,9 @@ def _first_that_catches(
     """Return the leader, or what it runs in the foreground if it is a shell without a trap for this signal."""
     pid, seen = leader, {leader}
     while look(pid).is_shell and not look(pid).catches(signum):
-        below = [one for one in processes.values() if one.ppid == pid and not one.is_gone]
+        below = [
+            process for process in processes.values() if process.ppid == pid and not process.is_gone
+        ]
         if len(below) != 1 or below[0].pid in seen or pid not in processes:
             break
         if not _is_in_foreground(below[0], processes[pid], look):

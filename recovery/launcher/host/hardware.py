@@ -129,12 +129,12 @@ class HardwareWatch:
             if not self._requested or self._answered != self._requested or self._reports_left == 0:
                 return None
             self._reports_left -= 1
-            now_s, asked, note = self._clock.now_s(), self._requested, self._note
+            now_s, requested, note = self._clock.now_s(), self._requested, self._note
             series = {key: list(points) for key, points in self._kept.items()}
             pages = list(self._pages)
         for at_s, readings in pages:
-            for one in readings:
-                series.setdefault(_key_of(one), []).append((at_s, one.value))
+            for reading in readings:
+                series.setdefault(_key_of(reading), []).append((at_s, reading.value))
         if len(series) > SERIES_MAX:
             note = f"{len(series)} series; only {SERIES_MAX} are reported"
         rows = tuple(
@@ -145,7 +145,7 @@ class HardwareWatch:
             )
             for (metric, labels), points in list(series.items())[:SERIES_MAX]
         )
-        return Hardware(asked, rows, note)
+        return Hardware(requested, rows, note)
 
     # In the thread.
 
@@ -176,35 +176,35 @@ class HardwareWatch:
             for key, value in read:
                 self._kept.setdefault(key, deque(maxlen=KEPT)).append((now_s, value))
             oldest_s = now_s - KEPT * self._sample_s
-            for key in [key for key, kept in self._kept.items() if kept[-1][0] < oldest_s]:
+            for key in [key for key, retained in self._kept.items() if retained[-1][0] < oldest_s]:
                 del self._kept[key]  # a group that the ranks have left
 
     def _look_at_agent(self) -> None:
         """If requested, read the agent's page a few times, then mark the request as done."""
-        asked = self._requested
-        if not asked or asked == self._answered:
+        requested = self._requested
+        if not requested or requested == self._answered:
             return
         for number in range(PAGES):
             if number:
                 self._pause(self._page_pause_s)
-            if self._should_stop or asked != self._requested:
+            if self._should_stop or requested != self._requested:
                 return
             try:
                 text = self._read_agent()
                 at_s = self._clock.now_s()
                 wanted = METRICS - OWN
                 readings = [
-                    one for one in read_page(text, wanted, "here", at_s) if _is_of_a_cause(one)
+                    item for item in read_page(text, wanted, "here", at_s) if _is_of_a_cause(item)
                 ]
             except SourceError as error:
                 self._note = str(error)
                 break
             with self._lock:
-                if asked == self._requested:
+                if requested == self._requested:
                     self._pages.append((at_s, readings))
         self._sample()
         with self._lock:
-            self._answered, self._reports_left = asked, REPORTS_MAX
+            self._answered, self._reports_left = requested, REPORTS_MAX
 
     def _pause(self, seconds: float) -> None:
         until_s = self._clock.now_s() + seconds
@@ -250,7 +250,7 @@ class NodeReader:
             if group is not None:
                 yield (CGROUP_INFO, (("cgroup", group), *labels)), 1.0
                 path = PurePosixPath(group)
-                groups |= {str(one) for one in (path, *list(path.parents)[:GROUPS_DEPTH_MAX])}
+                groups |= {str(parent) for parent in (path, *list(path.parents)[:GROUPS_DEPTH_MAX])}
         for group in sorted(groups):
             throttled_s = self._throttled_s(group)
             if throttled_s is not None:

@@ -76,14 +76,19 @@ def count_devices(
 ) -> int:
     """Return how many devices of a kind (gpu, xpu, npu ... or auto) the torch of ``python`` sees, by torchrun's rules."""
     try:
-        told = ask_interpreter(python, _COUNT_SCRIPT, [kind], environment, timeout_s)
+        reported = ask_interpreter(python, _COUNT_SCRIPT, [kind], environment, timeout_s)
     except LaunchError as error:
         raise LaunchError(f"can't query the devices of {python}: {error}") from error
-    words = told.words
-    if told.exit_code != 0 or len(words) != 2 or words[0] != "devices" or not words[1].isdigit():
-        said = told.error[-_ERROR_CHARACTERS:]
+    words = reported.words
+    if (
+        reported.exit_code != 0
+        or len(words) != 2
+        or words[0] != "devices"
+        or not words[1].isdigit()
+    ):
+        said = reported.error[-_ERROR_CHARACTERS:]
         raise LaunchError(
-            f"can't query the devices of {python}: exit code {told.exit_code}: {said}"
+            f"can't query the devices of {python}: exit code {reported.exit_code}: {said}"
         )
     return int(words[1])
 
@@ -99,19 +104,19 @@ def read_bindings(
     """
     what = f"--numa-binding {mode}: can't query the PyTorch of {python}"
     try:
-        told = ask_interpreter(
+        reported = ask_interpreter(
             python, _BINDING_SCRIPT, [mode, str(count)], environment, IMPORT_S_MAX
         )
     except LaunchError as error:
         raise ConfigError(f"{what}: {error}") from error
-    if told.exit_code != 0:
-        last = (told.error.splitlines() or [f"exit code {told.exit_code}"])[-1]
+    if reported.exit_code != 0:
+        last = (reported.error.splitlines() or [f"exit code {reported.exit_code}"])[-1]
         raise ConfigError(f"{what}: {last} (it takes PyTorch 2.9 or later and NVIDIA GPUs)")
     try:
-        found = json.loads(told.line)
+        found = json.loads(reported.line)
         bindings = tuple(tuple(int(number) for number in rank) for rank in found)
     except (ValueError, TypeError) as error:
-        raise ConfigError(f"{what}: it answered {told.line[-200:]!r}") from error
+        raise ConfigError(f"{what}: it answered {reported.line[-200:]!r}") from error
     numbers = [number for rank in bindings for number in rank]
     if len(bindings) != count or not all(bindings) or not _are_processors(numbers):
         raise ConfigError(f"{what}: it answered {bindings!r} for {count} ranks")

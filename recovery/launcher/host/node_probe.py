@@ -132,12 +132,12 @@ class NodeProbe:
         *lines, self._read = self._read.split(b"\n")
         for line in lines:
             try:
-                told = msgspec.json.decode(line, type=ProbeTold)
+                reported = msgspec.json.decode(line, type=ProbeTold)
             except msgspec.MsgspecError as error:
                 self._end(request, ProbeState.FAILED, f"its process said {line[:100]!r}: {error}")
                 return
-            self._told = told
-            if told.state is not ProbeState.RUNNING:
+            self._told = reported
+            if reported.state is not ProbeState.RUNNING:
                 self._kill()
                 return
         if has_ended or len(self._read) > LINE_BYTES_MAX:

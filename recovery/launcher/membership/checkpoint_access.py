@@ -126,7 +126,7 @@ class Storage:
             return ()
         known = self._watch.known()
         shown = known[:_KNOWN_MAX]
-        restored = [one for one in known if one.candidate.path == self._restored_path]
+        restored = [item for item in known if item.candidate.path == self._restored_path]
         if restored and restored[0] not in shown:
             shown = (*shown[: _KNOWN_MAX - 1], restored[0])
         return tuple(map(_found_checkpoint, shown))
@@ -183,7 +183,7 @@ class Storage:
 
     def _has_work(self) -> bool:
         wanted = (self._wanted_attempt, self._wanted_look)
-        return self._is_ending or self._is_read_wanted or any(one is not None for one in wanted)
+        return self._is_ending or self._is_read_wanted or any(item is not None for item in wanted)
 
     def _do_advance(self, attempt: int, path: str | None) -> None:
         error = None
@@ -221,10 +221,14 @@ class Storage:
                 verdicts = self._watch.candidates(enough=ENOUGH)
         except (OSError, RankmendError) as caught:
             error = str(caught)
-        self._found_here = frozenset(one.candidate.path for one in verdicts if one.is_valid)
-        told = tuple(map(_found_checkpoint, verdicts[:CANDIDATES_MAX]))
+        self._found_here = frozenset(
+            verdict.candidate.path for verdict in verdicts if verdict.is_valid
+        )
+        reported = tuple(map(_found_checkpoint, verdicts[:CANDIDATES_MAX]))
         free = self._fence.free_bytes()
-        found = Found(empty_through, told, error, revision, free_bytes=-1 if free is None else free)
+        found = Found(
+            empty_through, reported, error, revision, free_bytes=-1 if free is None else free
+        )
         try:
             self._fence.check_room()
         except UnwritableError as full:
@@ -248,24 +252,24 @@ def _warn_of_missing(path: str) -> None:
 
 
 def _found_checkpoint(verdict: CheckpointVerdict) -> FoundCheckpoint:
-    one = verdict.candidate
+    item = verdict.candidate
     return FoundCheckpoint(
-        one.path,
-        one.step,
-        one.format.value,
-        one.size_bytes,
-        one.modified_unix_s,
+        item.path,
+        item.step,
+        item.format.value,
+        item.size_bytes,
+        item.modified_unix_s,
         verdict.is_valid,
         verdict.reason,
         verdict.hindrance.value if verdict.hindrance else "",
-        one.is_step_exact,
+        item.is_step_exact,
         verdict.share,
-        one.oldest_unix_s,
+        item.oldest_unix_s,
         verdict.parts,
         verdict.unchecked_bytes,
         verdict.has_wrong_sum,
-        one.shape.holds.value,
-        one.shape.tensors,
-        one.shape.elements,
-        one.shape.epoch,
+        item.shape.holds.value,
+        item.shape.tensors,
+        item.shape.elements,
+        item.shape.epoch,
     )

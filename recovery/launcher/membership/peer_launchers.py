@@ -99,16 +99,20 @@ class PeerTurns:
     def _begin(self, lease: Lease) -> None:
         self._lease = lease
         self._neighbours_at_s = self._turn_at_s = float("-inf")
-        self._neighbours = [one for one in lease.neighbours if one.launcher_id != self._launcher_id]
-        known = {self._launcher_id, *(one.launcher_id for one in self._neighbours)}
-        self._queue = [one for one in lease.peers if one.launcher_id not in known]
+        self._neighbours = [
+            neighbour
+            for neighbour in lease.neighbours
+            if neighbour.launcher_id != self._launcher_id
+        ]
+        known = {self._launcher_id, *(neighbour.launcher_id for neighbour in self._neighbours)}
+        self._queue = [peer for peer in lease.peers if peer.launcher_id not in known]
         self._shuffle(self._queue)
 
     def _take_turn(self, unreachable: Collection[str]) -> list[Peer]:
-        again = [one for one in self._queue if one.node in unreachable][:AGAIN_MAX]
-        others = [one for one in self._queue if one not in again]
+        again = [item for item in self._queue if item.node in unreachable][:AGAIN_MAX]
+        others = [item for item in self._queue if item not in again]
         turn = again + others[: TURN_PEERS - len(again)]
-        self._queue = [one for one in self._queue if one not in turn] + turn
+        self._queue = [item for item in self._queue if item not in turn] + turn
         return turn
 
 
@@ -188,7 +192,7 @@ class Peers:
         if secret in self._secrets:
             return
         self._secrets = [secret, *self._secrets][:SECRETS_MAX]
-        self._keys = tuple(PeerKey(one, self._word.job_id) for one in self._secrets)
+        self._keys = tuple(PeerKey(item, self._word.job_id) for item in self._secrets)
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -207,10 +211,10 @@ class Peers:
         """
         self._lease = lease
         if lease is not None:
-            peers = {(one.node, one.launcher_id) for one in (*lease.peers, *lease.neighbours)}
+            peers = {(item.node, item.launcher_id) for item in (*lease.peers, *lease.neighbours)}
             with self._lock:
-                told = self._unreachable.items()
-                self._unreachable = {node: one for node, one in told if (node, one) in peers}
+                reported = self._unreachable.items()
+                self._unreachable = {node: item for node, item in reported if (node, item) in peers}
 
     def note_controller(self, asked_at_s: float) -> None:
         """Hear that the controller has taken a report that was sent at that time."""
@@ -268,9 +272,11 @@ class Peers:
         await writer.drain()
         line = await reader.readuntil()
         question = msgspec.json.decode(line, type=_Question)
-        asked = ("ask", self._word.node, ours, question.nonce)
+        requested = ("ask", self._word.node, ours, question.nonce)
         macs = (question.mac, *question.others[:SECRETS_MAX])
-        key = next((one for one in self._keys if any(one.holds(mac, *asked) for mac in macs)), None)
+        key = next(
+            (item for item in self._keys if any(item.holds(mac, *requested) for mac in macs)), None
+        )
         if key is None:
             log.warning("a peer's query is not authenticated for this job")
             return
@@ -307,8 +313,8 @@ class Peers:
         running = int(is_counted and self._word.runs(lease.attempt))
         while others and 2 * running <= len(lease.peers):
             some, others = others[:ASKED_AT_ONCE], others[ASKED_AT_ONCE:]
-            told = await asyncio.gather(*(self._query(peer, lease.attempt) for peer in some))
-            running += sum(told)
+            reported = await asyncio.gather(*(self._query(peer, lease.attempt) for peer in some))
+            running += sum(reported)
         is_majority = 2 * running > len(lease.peers)
         if is_majority and self._word.runs(lease.attempt):
             with self._lock:
@@ -326,8 +332,8 @@ class Peers:
                     self._unreachable = {**self._unreachable, peer.node: peer.launcher_id}
             return False
         with self._lock:
-            told = self._unreachable.items()
-            self._unreachable = {node: one for node, one in told if node != peer.node}
+            reported = self._unreachable.items()
+            self._unreachable = {node: item for node, item in reported if node != peer.node}
         return word.launcher_id == peer.launcher_id and word.runs(attempt)
 
     async def _exchange(self, peer: Peer) -> PeerWord:

@@ -341,15 +341,19 @@ def _with_timings(rank: RankReport, older: RankReport | None, passed_s: float) -
     if older is None or older.pid != rank.pid:
         return rank
     first = rank.timings[0].number if rank.timings else None
-    kept: list[StepTiming] = [
-        replace(one, age_s=one.age_s + passed_s)
-        for one in older.timings
-        if first is None or one.number < first
+    retained: list[StepTiming] = [
+        replace(timing, age_s=timing.age_s + passed_s)
+        for timing in older.timings
+        if first is None or timing.number < first
     ]
     first_number = rank.numbers[0].number if rank.numbers else None
     numbers = (
-        *(one for one in older.numbers if first_number is None or one.number < first_number),
+        *(
+            number
+            for number in older.numbers
+            if first_number is None or number.number < first_number
+        ),
         *rank.numbers,
     )
-    timings = (*kept, *rank.timings)[-TIMINGS_MAX:]
+    timings = (*retained, *rank.timings)[-TIMINGS_MAX:]
     return replace(rank, timings=timings, numbers=numbers[-NUMBERS_MAX:])

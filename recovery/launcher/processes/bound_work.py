@@ -97,8 +97,10 @@ def _sweep(reader: int, work: Callable[[], int], is_spared: IsSpared | None) -> 
     try:
         code = _follow(worker, reader)
         left = end_below(me, is_spared)
-        for one in left:
-            print(f"rankmend: still there: process {one.pid} ({one.command})", file=sys.stderr)
+        for process in left:
+            print(
+                f"rankmend: still there: process {process.pid} ({process.command})", file=sys.stderr
+            )
     except BaseException:  # noqa: BLE001 - the frames above are the program's
         code = 1
     os._exit(code)
@@ -148,13 +150,17 @@ def end_below(pid: int, is_spared: IsSpared | None = None) -> list[KernelProcess
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
-        left = [one for one in descendants(pid, read_processes()) if not one.is_gone]
+        left = [
+            descendant
+            for descendant in descendants(pid, read_processes())
+            if not descendant.is_gone
+        ]
         now_s = time.monotonic()
         struck = left
         if is_spared is not None and now_s < spared_until_s:
-            struck = [one for one in left if not is_spared(one.pid)]
-        for one in struck:
-            send_kill(ProcessRef(one.pid, one.start_ticks))
+            struck = [descendant for descendant in left if not is_spared(descendant.pid)]
+        for descendant in struck:
+            send_kill(ProcessRef(descendant.pid, descendant.start_ticks))
         if not struck:
             until_s = now_s + _GONE_S_MAX
         if not left or now_s > until_s:

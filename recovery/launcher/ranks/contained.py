@@ -58,8 +58,8 @@ def parse_prefix(text: str, passed: str | None, path: str | None) -> RankPrefix:
         raise ConfigError("--rank-prefix is empty: name the program that runs each rank")
     if shutil.which(words[0], path=path) is None:
         raise ConfigError(f"--rank-prefix: the program {words[0]!r} was not found")
-    unknown = [one for word in words for one in re.findall(r"\{[a-z_]+\}", word)]
-    unknown = [one for one in unknown if one not in PLACEHOLDERS]
+    unknown = [item for word in words for item in re.findall(r"\{[a-z_]+\}", word)]
+    unknown = [item for item in unknown if item not in PLACEHOLDERS]
     if unknown:
         known = ", ".join(PLACEHOLDERS)
         raise ConfigError(f"--rank-prefix: {unknown[0]} is not one of the placeholders {known}")

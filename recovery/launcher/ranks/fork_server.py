@@ -350,43 +350,43 @@ class ForkServer:
         Fresh ranks tell a list; so do forked ones that have started themselves afresh (`rankmend.hook.variables`).
         Other forked ranks tell the packages of which the server doesn't know, and in a first run a list that follows the server's.
         """
-        told: list[Any] = []
+        reported: list[Any] = []
         for path in self._sources:
             try:
                 with path.open("rb") as file:
-                    told.append(json.loads(file.read(_IMPORTS_BYTES_MAX)))
+                    reported.append(json.loads(file.read(_IMPORTS_BYTES_MAX)))
             except OSError:
                 return
             except ValueError:
                 self._give_up(f"{path.name} is not a list of imports")
                 return
-        more = [one["more"] for one in told if type(one) is dict and "more" in one]
+        more = [item["more"] for item in reported if type(item) is dict and "more" in item]
         if any(more) and self._kept is not None:
             log.info("the ranks import packages that the fork server does not know: %s", more)
             self._kept.forget()  # the next run learns them
         is_known = not self._first and all(
-            type(one) is dict and one.get("follows") for one in told
+            type(item) is dict and item.get("follows") for item in reported
         )  # later ranks of the server of a first run
-        if told and not more and not is_known:
-            self._learn(guardian, [self._whole(one) for one in told])
+        if reported and not more and not is_known:
+            self._learn(guardian, [self._whole(item) for item in reported])
         self._sources = []
 
-    def _whole(self, told: Any) -> Any:
+    def _whole(self, reported: Any) -> Any:
         """Return the list of a rank that was forked in a first run with that of its server in front."""
         before = self._first_ready
-        if type(told) is not dict or not told.get("follows") or before is None:
-            return told
+        if type(reported) is not dict or not reported.get("follows") or before is None:
+            return reported
         count = len(before["modules"])
         return {
-            **told,
-            "modules": [*before["modules"], *told["modules"]],
-            "changes": [[count + index, variables] for index, variables in told["changes"]],
-            "by_imports": {**before["by_imports"], **told["by_imports"]},
+            **reported,
+            "modules": [*before["modules"], *reported["modules"]],
+            "changes": [[count + index, variables] for index, variables in reported["changes"]],
+            "by_imports": {**before["by_imports"], **reported["by_imports"]},
         }
 
-    def _learn(self, guardian: Guardian, told: list[Any]) -> None:
+    def _learn(self, guardian: Guardian, reported: list[Any]) -> None:
         try:
-            shared = share(told)
+            shared = share(reported)
         except ValueError as error:
             self._give_up(f"a rank reported {error}")
             return

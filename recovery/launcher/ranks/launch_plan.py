@@ -45,23 +45,23 @@ class StatedWork:
 
 def parse_step_work(text: str) -> StatedWork:
     """Return the work that an option states; raises ConfigError where it states none."""
-    told: dict[str, str] = {}
+    reported: dict[str, str] = {}
     for part in text.split(","):
         name, separator, value = part.partition("=")
         name = name.strip()
-        if not separator or name not in (*_AMOUNTS, *_WORDS) or name in told:
+        if not separator or name not in (*_AMOUNTS, *_WORDS) or name in reported:
             raise ConfigError(
                 f"--step-work {text!r:.200}: write it as {_FORM}, with the parts that apply"
             )
-        told[name] = value.strip()
-    amounts = {name: _amount(name, told[name]) for name in _AMOUNTS if name in told}
+        reported[name] = value.strip()
+    amounts = {name: _amount(name, reported[name]) for name in _AMOUNTS if name in reported}
     if not any(amounts.values()):
         raise ConfigError(f"--step-work {text!r:.200} states no flops, tokens or samples above 0")
-    data_type = told.get("dtype", _DATA_TYPE)
+    data_type = reported.get("dtype", _DATA_TYPE)
     if data_type not in DATA_TYPES[1:]:
         known = ", ".join(DATA_TYPES[1:])
         raise ConfigError(f"--step-work: dtype={data_type!r:.80} is not one of {known}")
-    device = told.get("device", "")
+    device = reported.get("device", "")
     if len(device.encode()) > DEVICE_NAME_BYTES_MAX or not is_printable(device):
         raise ConfigError(f"--step-work: device={device!r:.80} is not the name of an accelerator")
     return StatedWork(**amounts, data_type=data_type if amounts.get("flops") else "", device=device)

@@ -63,33 +63,35 @@ _RECORDS_MAX: Final = 128  # new step records per rank and report: steps of 4 ms
 _ERROR_FILE_BYTES_MAX: Final = 65536
 
 
-def numbers_after(told: RankNumbers | None, sent: int) -> tuple[StepNumbers, ...]:
+def numbers_after(reported: RankNumbers | None, sent: int) -> tuple[StepNumbers, ...]:
     """Return the numbers of the records after the last one sent."""
-    if told is None:
+    if reported is None:
         return ()
     return tuple(
-        StepNumbers(one.count, one.step, _on_wire(one.loss), _on_wire(one.grad_norm))
-        for one in told.records
-        if one.count > sent
+        StepNumbers(record.count, record.step, _on_wire(record.loss), _on_wire(record.grad_norm))
+        for record in reported.records
+        if record.count > sent
     )
 
 
-def first_bad_loss(told: RankNumbers | None) -> BadNumber | None:
-    if told is None or told.first_bad is None:
+def first_bad_loss(reported: RankNumbers | None) -> BadNumber | None:
+    if reported is None or reported.first_bad is None:
         return None
-    return _bad(told.first_bad.loss_step, told.first_bad.loss)
+    return _bad(reported.first_bad.loss_step, reported.first_bad.loss)
 
 
-def first_bad_grad_norm(told: RankNumbers | None) -> BadNumber | None:
-    if told is None or told.first_bad is None:
+def first_bad_grad_norm(reported: RankNumbers | None) -> BadNumber | None:
+    if reported is None or reported.first_bad is None:
         return None
-    return _bad(told.first_bad.grad_norm_step, told.first_bad.grad_norm)
+    return _bad(reported.first_bad.grad_norm_step, reported.first_bad.grad_norm)
 
 
 def _bad(step: int | None, value: float) -> BadNumber | None:
     # The file is the user's: a finite value there is no bad one.
-    told = _on_wire(value)
-    return BadNumber(step, told) if step is not None and isinstance(told, NotFinite) else None
+    reported = _on_wire(value)
+    return (
+        BadNumber(step, reported) if step is not None and isinstance(reported, NotFinite) else None
+    )
 
 
 def _on_wire(value: float | None) -> float | NotFinite | None:
@@ -145,9 +147,9 @@ class LaunchedRank:
             self.find_training(read_clock())
             self.is_past_training = self._has_training_ended()
         now_s = read_clock()  # after the read: newer entries of the rank are not from the future
-        told = self.progress
+        reported = self.progress
         start = self.start.bounded() if self.pid else None
-        if told is None:
+        if reported is None:
             return RankReport(
                 rank=self.rank,
                 local_rank=self.local_rank,
@@ -157,51 +159,51 @@ class LaunchedRank:
                 exit=self._aged_exit(now_s),
                 start=start,
             )
-        timings = tuple(self._take_timings(told, now_s))
+        timings = tuple(self._take_timings(reported, now_s))
         return RankReport(
             rank=self.rank,
             local_rank=self.local_rank,
             pid=self.shown_pid,
             process_state=self._process_state(),
-            attached_age_s=_age(told.attached_at_s, now_s),
-            resumed_age_s=_age(told.resumed_at_s, now_s),
-            first_section_age_s=_age(told.first_section_at_s, now_s),
-            rendezvous_began_age_s=_age(told.rendezvous_began_at_s, now_s),
-            rendezvous_ended_age_s=_age(told.rendezvous_ended_at_s, now_s),
-            step=told.last.step if told.last else None,
-            step_age_s=_age(told.last.ended_at_s, now_s) if told.last else None,
-            steps_done=told.step_count,
-            is_relative=told.is_relative,
-            section=told.section.name.lower(),
-            section_age_s=_age(told.section_since_s, now_s),
-            sections_entered=told.sections_entered,
-            collectives_entered=told.collectives_entered,
-            collectives_completed=told.collectives_completed,
-            collective_timeout_s=told.collective_timeout_s,
-            has_pairs=told.has_pairs,
+            attached_age_s=_age(reported.attached_at_s, now_s),
+            resumed_age_s=_age(reported.resumed_at_s, now_s),
+            first_section_age_s=_age(reported.first_section_at_s, now_s),
+            rendezvous_began_age_s=_age(reported.rendezvous_began_at_s, now_s),
+            rendezvous_ended_age_s=_age(reported.rendezvous_ended_at_s, now_s),
+            step=reported.last.step if reported.last else None,
+            step_age_s=_age(reported.last.ended_at_s, now_s) if reported.last else None,
+            steps_done=reported.step_count,
+            is_relative=reported.is_relative,
+            section=reported.section.name.lower(),
+            section_age_s=_age(reported.section_since_s, now_s),
+            sections_entered=reported.sections_entered,
+            collectives_entered=reported.collectives_entered,
+            collectives_completed=reported.collectives_completed,
+            collective_timeout_s=reported.collective_timeout_s,
+            has_pairs=reported.has_pairs,
             timings=timings,
             progress_error=self.progress_error,
             exit=self._aged_exit(now_s),
             start=start,
-            snapshots=kept_of(told.snapshots),
-            numbers=self._take_numbers(told.numbers),
-            first_bad_loss=first_bad_loss(told.numbers),
-            first_bad_grad_norm=first_bad_grad_norm(told.numbers),
-            work=self._work(told),
-            hidden=told.hidden,
-            place=told.place,
-            nccl=told.nccl,
+            snapshots=kept_of(reported.snapshots),
+            numbers=self._take_numbers(reported.numbers),
+            first_bad_loss=first_bad_loss(reported.numbers),
+            first_bad_grad_norm=first_bad_grad_norm(reported.numbers),
+            work=self._work(reported),
+            hidden=reported.hidden,
+            place=reported.place,
+            nccl=reported.nccl,
             is_past_training=self.is_past_training,
-            script_end=told.script_end,
+            script_end=reported.script_end,
         )
 
-    def _work(self, told: RankProgress) -> RankWork | None:
-        work, stated = told.work, self.step_work
+    def _work(self, reported: RankProgress) -> RankWork | None:
+        work, stated = reported.work, self.step_work
         if work is not None:
             return RankWork(work.flops, work.tokens, work.samples, work.data_type, work.device)
-        if stated is None or not told.step_count:
+        if stated is None or not reported.step_count:
             return None
-        return stated.of_rank(told.step_count, told.identity.world_size)
+        return stated.of_rank(reported.step_count, reported.identity.world_size)
 
     def lease(self, deadline: RankDeadline) -> None:
         """Have the rank end itself where its launcher and guardian don't."""
@@ -234,10 +236,10 @@ class LaunchedRank:
 
     def find_training(self, now_s: float) -> None:
         """Look for the training process of a rank that runs behind another program."""
-        told = self.progress
-        if not self.is_contained or told is None or not told.pid or self.exit is not None:
+        reported = self.progress
+        if not self.is_contained or reported is None or not reported.pid or self.exit is not None:
             return
-        inner = ProcessRef(told.pid, told.start_ticks)
+        inner = ProcessRef(reported.pid, reported.start_ticks)
         known = self.training
         if known is not None and known.start_ticks == inner.start_ticks:
             return
@@ -249,10 +251,10 @@ class LaunchedRank:
     def find_holder(self, now_s: float) -> ProgressHolder | None:
         """Return the living process that holds the progress file, as this host knows it."""
         self._read_progress(now_s)
-        told = self.progress
-        if told is None or not told.pid or self.exit is not None or not self.pid:
+        reported = self.progress
+        if reported is None or not reported.pid or self.exit is not None or not self.pid:
             return None
-        inner = ProcessRef(told.pid, told.start_ticks)
+        inner = ProcessRef(reported.pid, reported.start_ticks)
         if inner == ProcessRef(self.pid, self.start_ticks) and not self.is_contained:
             return ProgressHolder(self.rank, inner.pid, inner.start_ticks)
         outer = find_outer(inner, self.pid, self._has_stacks_open)
@@ -290,11 +292,15 @@ class LaunchedRank:
 
         A container ends with the Python that is its command: a process that doesn't is no program that runs on.
         """
-        told = self.progress
-        if told is None or not (told.step_count or told.sections_entered) or self.exit is not None:
+        reported = self.progress
+        if (
+            reported is None
+            or not (reported.step_count or reported.sections_entered)
+            or self.exit is not None
+        ):
             return False
         if not self.is_contained:
-            training = ProcessRef(told.pid, told.start_ticks)
+            training = ProcessRef(reported.pid, reported.start_ticks)
         elif self.is_program and self.training is not None:
             training = self.training
         else:
@@ -309,16 +315,16 @@ class LaunchedRank:
         head = None if stacks is None else read_head(stacks)
         return head is not None and stacks is not None and is_open_in(pid, head[1], stacks)
 
-    def _take_numbers(self, told: RankNumbers | None) -> tuple[StepNumbers, ...]:
+    def _take_numbers(self, reported: RankNumbers | None) -> tuple[StepNumbers, ...]:
         """Return the numbers that no report has carried yet."""
-        new = numbers_after(told, self.numbers_sent)
-        if told is not None:
-            self.numbers_sent = max(self.numbers_sent, told.count)
+        new = numbers_after(reported, self.numbers_sent)
+        if reported is not None:
+            self.numbers_sent = max(self.numbers_sent, reported.count)
         return new
 
-    def _take_timings(self, told: RankProgress, now_s: float) -> Iterator[StepTiming]:
+    def _take_timings(self, reported: RankProgress, now_s: float) -> Iterator[StepTiming]:
         """Yield the steps that no report has carried yet."""
-        for record in told.records:
+        for record in reported.records:
             if record.count <= self.records_sent:
                 continue
             before = self.last_sent
@@ -335,7 +341,7 @@ class LaunchedRank:
                 duration_s=record.ended_at_s - before.ended_at_s if before and is_next else None,
             )
             self.last_sent = record
-        self.records_sent = told.step_count
+        self.records_sent = reported.step_count
 
     def _read_progress(self, now_s: float) -> None:
         try:
@@ -360,10 +366,10 @@ class LaunchedRank:
             state = read_state(self.training.pid)
             is_it = state is not None and state.start_ticks == self.training.start_ticks
             return state.letter if state is not None and is_it else "Z"  # what is before it lives
-        told = self.progress
-        if told is not None and told.pid not in (0, self.pid):
-            state = read_state(told.pid)
-            if state is not None and state.start_ticks == told.start_ticks:
+        reported = self.progress
+        if reported is not None and reported.pid not in (0, self.pid):
+            state = read_state(reported.pid)
+            if state is not None and state.start_ticks == reported.start_ticks:
                 return state.letter
         state = read_state(self.pid)
         return state.letter if state is not None else ""
@@ -388,8 +394,8 @@ class LaunchedRank:
 
         The process that we started, and the one that trains: a tool that a script runs may fail and be no error.
         """
-        told = self.progress
-        return frozenset({self.pid, told.pid if told is not None else 0} - {0})
+        reported = self.progress
+        return frozenset({self.pid, reported.pid if reported is not None else 0} - {0})
 
     def note_exit(
         self,

@@ -87,7 +87,7 @@ def first_imports(text: str, is_own: Callable[[str], bool]) -> tuple[Statement, 
         names = _names(statement)
         if names is None or any(is_own(name.partition(".")[0]) for name, _parts in names):
             break
-        found += [one for one in names if one[0].partition(".")[0] not in (_OURS, *_NEVER)]
+        found += [name for name in names if name[0].partition(".")[0] not in (_OURS, *_NEVER)]
         if len(found) >= _STATEMENTS_MAX:
             break
     packages = {name.partition(".")[0] for name, _parts in found}
@@ -163,11 +163,11 @@ class RankImports:
     unordered: Variables  # what has changed at an unknown time
 
     @classmethod
-    def parse(cls, told: Any) -> "RankImports":
+    def parse(cls, reported: Any) -> "RankImports":
         """Raise ValueError for a value that no rank reports."""
         try:
-            modules = [(str(name), str(origin)) for name, origin in told["modules"]]
-            changes = told["changes"]
+            modules = [(str(name), str(origin)) for name, origin in reported["modules"]]
+            changes = reported["changes"]
             ends = [*(index for index, _variables in changes or ()), len(modules)]
             return cls(
                 modules,
@@ -176,36 +176,36 @@ class RankImports:
                     for (index, variables), end in zip(changes or (), ends[1:], strict=True)
                     for name, _origin in modules[index:end]
                 },
-                {str(name): _variables(made) for name, made in told["by_imports"].items()},
-                {str(name): _values(values) for name, values in told["touched"].items()},
-                _UNCHANGED if changes is not None else _variables(told["environment"]),
+                {str(name): _variables(made) for name, made in reported["by_imports"].items()},
+                {str(name): _values(values) for name, values in reported["touched"].items()},
+                _UNCHANGED if changes is not None else _variables(reported["environment"]),
             )
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"no list of imports: {error!r}") from error
 
 
-def share(told: list[Any]) -> dict[str, object]:
+def share(reported: list[Any]) -> dict[str, object]:
     """Return the imports that all ranks share, in the first one's order, and the changes around them."""
-    ranks = [RankImports.parse(one) for one in told]
-    shared = set.intersection(*(set(one.modules) for one in ranks))
-    modules = [one for one in ranks[0].modules if one in shared]
+    ranks = [RankImports.parse(item) for item in reported]
+    shared = set.intersection(*(set(rank.modules) for rank in ranks))
+    modules = [module for module in ranks[0].modules if module in shared]
     changes: list[Change] = []
     last: Merged = (_UNCHANGED, [])
     for index, (name, _origin) in enumerate(modules):
-        merged = _merge(one.environments.get(name, _UNCHANGED) for one in ranks)
+        merged = _merge(rank.environments.get(name, _UNCHANGED) for rank in ranks)
         if merged != last:
             changes.append((index, *merged))
             last = merged
-    names = sorted({name for one in ranks for name in one.by_imports})
+    names = sorted({name for rank in ranks for name in rank.by_imports})
     by_imports = {
-        name: _merge(one.by_imports.get(name, _UNCHANGED) for one in ranks) for name in names
+        name: _merge(rank.by_imports.get(name, _UNCHANGED) for rank in ranks) for name in names
     }
     return {
         "modules": modules,
         "changes": changes,
         "by_imports": by_imports,
         "expected": _expected(ranks, changes, by_imports),
-        "environment": {name: value for one in ranks for name, value in one.unordered.items()},
+        "environment": {name: value for rank in ranks for name, value in rank.unordered.items()},
     }
 
 
@@ -220,8 +220,8 @@ def _expected(
     bound = {name for _index, same, _names in changes for name in same} - differing
     bound -= {name for same, names in by_imports.values() for name in (*same, *names)}
     expected: dict[str, list[str | None] | None] = {}
-    for one in ranks:
-        for name, values in one.touched.items():
+    for rank in ranks:
+        for name, values in rank.touched.items():
             so_far = expected.setdefault(name, [] if name in bound else None)
             if so_far is None or values is None:
                 expected[name] = None
@@ -233,13 +233,13 @@ def _expected(
 def _merge(of_ranks: Iterable[Variables]) -> Merged:
     """Return the variables that all ranks have changed to the same value, and the other ones' names."""
     first, *others = of_ranks
-    if all(one == first for one in others):
+    if all(other == first for other in others):
         return first, []
-    names = {name for one in (first, *others) for name in one}
+    names = {name for other in (first, *others) for name in other}
     same = {
         name
         for name in names
-        if all(_changed(one, name) == _changed(first, name) for one in others)
+        if all(_changed(other, name) == _changed(first, name) for other in others)
     }
     return {name: first[name] for name in sorted(same)}, sorted(names - same)
 
@@ -248,19 +248,21 @@ def _changed(variables: Variables, name: str) -> tuple[bool, str | None]:
     return name in variables, variables.get(name)
 
 
-def _variables(told: Any) -> Variables:
-    for name, value in told.items():
+def _variables(reported: Any) -> Variables:
+    for name, value in reported.items():
         if type(name) is not str or not (value is None or type(value) is str):
             raise TypeError(f"{name!r}: {value!r} is not a variable")
-    return dict(told)
+    return dict(reported)
 
 
-def _values(told: Any) -> list[str | None] | None:
-    if told is None:
+def _values(reported: Any) -> list[str | None] | None:
+    if reported is None:
         return None
-    if type(told) is not list or not all(one is None or type(one) is str for one in told):
-        raise TypeError(f"{told!r} are not values of a variable")
-    return list(told)
+    if type(reported) is not list or not all(
+        item is None or type(item) is str for item in reported
+    ):
+        raise TypeError(f"{reported!r} are not values of a variable")
+    return list(reported)
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,16 +313,20 @@ class KeptImports:
             body = read_if_there(self._path, _BYTES_MAX, LaunchError, follow_link=False)
             if body is None:
                 return None
-            kept = json.loads(body)
+            retained = json.loads(body)
             age_s = self._clock.unix_s() - self._path.stat().st_mtime
-            if kept["version"] != VERSION or not 0 <= age_s < KEPT_S_MAX or "varying" in kept:
+            if (
+                retained["version"] != VERSION
+                or not 0 <= age_s < KEPT_S_MAX
+                or "varying" in retained
+            ):
                 return None
-            told, verdicts = dict(kept["told"]), dict(kept["verdicts"])
-            if _bound(told) and kept["script"] != self._stamp_script():
+            reported, verdicts = dict(retained["told"]), dict(retained["verdicts"])
+            if _bound(reported) and retained["script"] != self._stamp_script():
                 return None  # it may no longer set a variable that the imports then met
             for name in ("left_out", "missing", "stamps"):
                 verdicts[name] = dict(verdicts[name])
-            return TriedImports(told, verdicts, float(kept["took_s"]))
+            return TriedImports(reported, verdicts, float(retained["took_s"]))
         except (LaunchError, OSError, ValueError, TypeError, KeyError, RecursionError) as error:
             log.info("%s is not used: %r", self._path, error)
             return None
@@ -336,36 +342,36 @@ class KeptImports:
         if is_secret or (bound and script is None):
             self.forget()
             return
-        kept = {
+        retained = {
             "script": script,
             "version": VERSION,
             "told": tried.told,
             "verdicts": tried.verdicts,
             "took_s": tried.took_s,
         }
-        self._begin(lambda: self._replace_unless_varying(json.dumps(kept).encode(), bound))
+        self._begin(lambda: self._replace_unless_varying(json.dumps(retained).encode(), bound))
 
     def note_varying(self, names: Collection[str]) -> None:
         """Keep no list for a while: the script sets these variables otherwise in each run; returns at once.
 
         With a kept list, ranks would wait for a server only to start themselves afresh.
         """
-        kept = {"version": VERSION, "varying": sorted(names)}
-        self._begin(lambda: self._replace(json.dumps(kept).encode()))
+        retained = {"version": VERSION, "varying": sorted(names)}
+        self._begin(lambda: self._replace(json.dumps(retained).encode()))
 
     def note_wrong_guess(self) -> None:
         """Keep that this version of the script can't be forked by its first imports; returns at once."""
-        kept = {"version": VERSION, "wrong_guess": self._stamp_script()}
-        self._begin(lambda: self._replace(json.dumps(kept).encode()))
+        retained = {"version": VERSION, "wrong_guess": self._stamp_script()}
+        self._begin(lambda: self._replace(json.dumps(retained).encode()))
 
     def had_wrong_guess(self) -> bool:
         """Return whether an earlier run has noted that."""
         try:
             body = read_if_there(self._path, _BYTES_MAX, LaunchError, follow_link=False)
-            kept = json.loads(body or b"{}")
+            retained = json.loads(body or b"{}")
             age_s = self._clock.unix_s() - self._path.stat().st_mtime if body else 0.0
-            is_of_today = kept["version"] == VERSION and 0 <= age_s < KEPT_S_MAX
-            return bool(is_of_today and kept["wrong_guess"] == self._stamp_script())
+            is_of_today = retained["version"] == VERSION and 0 <= age_s < KEPT_S_MAX
+            return bool(is_of_today and retained["wrong_guess"] == self._stamp_script())
         except (LaunchError, OSError, ValueError, TypeError, KeyError, RecursionError):
             return False
 
@@ -400,7 +406,7 @@ class KeptImports:
         folder = self._path.parent
         make_private(folder, LaunchError)
         replace_file(self._path, body, LaunchError, durable=False)
-        files = sorted(folder.glob("*.json"), key=lambda one: one.stat().st_mtime, reverse=True)
+        files = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
         for old in files[self._files_max :]:
             old.unlink(missing_ok=True)
 
@@ -411,9 +417,9 @@ def varying(before: Mapping[str, Any], after: Mapping[str, Any]) -> set[str]:
     return {name for name in new if new[name] != old.get(name)}
 
 
-def _bound(told: Mapping[str, Any]) -> dict[str, list[str | None]]:
+def _bound(reported: Mapping[str, Any]) -> dict[str, list[str | None]]:
     """Return the variables of which the imports have met the script's own values."""
-    return {name: values for name, values in told["expected"].items() if values is not None}
+    return {name: values for name, values in reported["expected"].items() if values is not None}
 
 
 def _is_secret(name: str, values: list[str | None]) -> bool:

@@ -164,8 +164,8 @@ def _read_at(path: Path, at: int, size_bytes: int = CHUNK_BYTES) -> bytes:
 
 
 def _rank_in(folder: Path) -> int:
-    told = _read_at(folder / RANK_FILE, 0, 16).strip()
-    return int(told) if told.isdigit() else int(folder.name)
+    reported = _read_at(folder / RANK_FILE, 0, 16).strip()
+    return int(reported) if reported.isdigit() else int(folder.name)
 
 
 def _listed(folder: Path) -> list[Path]:

@@ -134,7 +134,7 @@ class StandbyPool:
         """Hear of standbys that are ready, and start the next one if there is room."""
         self._hear()
         now_s = self._clock.now_s()
-        starting = [one for one in self._standbys.values() if not one.is_ready]
+        starting = [item for item in self._standbys.values() if not item.is_ready]
         for standby in starting:
             if now_s - standby.started_at_s >= READY_S_MAX and standby.pid:
                 with contextlib.suppress(
@@ -168,7 +168,7 @@ class StandbyPool:
         if len(spawn.argv) < 3 or spawn.argv[0] != self._python:
             return False
         self._hear()
-        ready = next((one for one in self._standbys.values() if one.is_ready), None)
+        ready = next((standby for standby in self._standbys.values() if standby.is_ready), None)
         if ready is None:
             return False
         env = spawn.env

@@ -114,27 +114,29 @@ def probe_torch(
     Nothing is imported: torch takes a second, and ranks are waiting.
     """
     try:
-        told = ask_interpreter(python, _PROBE, (), host_environment(environment), timeout_s)
+        reported = ask_interpreter(python, _PROBE, (), host_environment(environment), timeout_s)
     except LaunchError as error:
         raise LaunchError(f"can't query the torch of {python}: {error}") from error
-    words = told.words
-    if told.exit_code == 0 and words == ["absent"]:
+    words = reported.words
+    if reported.exit_code == 0 and words == ["absent"]:
         return None
-    if told.exit_code == 0 and len(words) == 2 and words[0] == "torch":
+    if reported.exit_code == 0 and len(words) == 2 and words[0] == "torch":
         try:
             build = TorchBuild(words[1])
             _ = build.can_host
         except (ValueError, IndexError) as error:
             raise LaunchError(f"{python} has torch of version {words[1]!r}") from error
         return build
-    said = (told.error or told.line)[-STDERR_TAIL_BYTES:]
-    raise LaunchError(f"can't query the torch of {python}: exit code {told.exit_code}: {said}")
+    said = (reported.error or reported.line)[-STDERR_TAIL_BYTES:]
+    raise LaunchError(f"can't query the torch of {python}: exit code {reported.exit_code}: {said}")
 
 
 def host_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the user's environment without what is for ranks only, and without devices."""
-    kept = {name: value for name, value in environment.items() if not name.startswith(_RANKS_ONLY)}
-    return {**kept, **_NO_DEVICES}
+    retained = {
+        name: value for name, value in environment.items() if not name.startswith(_RANKS_ONLY)
+    }
+    return {**retained, **_NO_DEVICES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -433,7 +435,9 @@ class RendezvousStore:
                 self._next_host = None
                 self._forked_lost += 1
                 log.info("%s; it had served no attempt", self._end(waiting))
-        for host in [one for one in self._ended if one.process and one.process.poll() is not None]:
+        for host in [
+            item for item in self._ended if item.process and item.process.poll() is not None
+        ]:
             self._ended.remove(host)
             self._end(host)
 
@@ -551,10 +555,10 @@ class RendezvousStore:
         with host.stderr:
             size = host.stderr.seek(0, 2)
             host.stderr.seek(max(0, size - STDERR_TAIL_BYTES))
-            said = host.stderr.read().decode("utf-8", "replace").strip()
+            text = host.stderr.read().decode("utf-8", "replace").strip()
         code = None if process is None else process.returncode
         end = "" if code is None else f" ({_describe_exit(code)})"
-        return f"the rendezvous store {host.error}{end}" + (f": {said}" if said else "")
+        return f"the rendezvous store {host.error}{end}" + (f": {text}" if text else "")
 
 
 def _note_reply(host: _Host, reply: dict[str, object]) -> None:

@@ -167,7 +167,7 @@ def clear_leftovers(
             f"killed {counted(len(left.killed), 'process', 'processes')} that an earlier launcher left behind"
         )
     if left.alive:
-        named = ", ".join(f"{one.pid} ({one.note or one.letter})" for one in left.alive)
+        named = ", ".join(f"{item.pid} ({item.note or item.letter})" for item in left.alive)
         raise LaunchError(f"processes of an earlier start of this job remain: {named}")
 
 
@@ -268,7 +268,7 @@ def make_standbys(
 def module_names(modules: str) -> list[str]:
     """Return the names of a list such as ``torch,numpy``. Raises ConfigError."""
     names = [name.strip() for name in modules.split(",") if name.strip()]
-    if not names or not all(part.isidentifier() for one in names for part in one.split(".")):
+    if not names or not all(part.isidentifier() for name in names for part in name.split(".")):
         raise ConfigError(f"--standby {modules!r} is not a list of modules such as torch,numpy")
     return names
 
@@ -325,8 +325,8 @@ def make_waiting(
     standbys = make_standbys(*parts)
     if command.interpreter is None:  # and there are no standbys
         return None
-    kept = KeptImports(state, command, Path.cwd(), clock)
-    server = make_fork_server(*parts, kept=kept)
+    retained = KeptImports(state, command, Path.cwd(), clock)
+    server = make_fork_server(*parts, kept=retained)
     if standbys is None and server is None:
         return None
     return WaitingProcesses(standbys, server)

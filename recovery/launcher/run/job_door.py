@@ -56,14 +56,21 @@ def answer_person(
 
 
 def _obey(
-    controller: Controller, settings: JobSettings, asked: wire.JobCommand, who: str
+    controller: Controller, settings: JobSettings, requested: wire.JobCommand, who: str
 ) -> JobAnswer:
-    if asked.plan_id:
+    if requested.plan_id:
         pending = view_plan(controller.ledger, settings.job_id, settings.name)
-        if pending is None or pending.plan_id != asked.plan_id:
+        if pending is None or pending.plan_id != requested.plan_id:
             return _refused(409, "the named plan is no longer pending")
     acted = controller.take_command(
-        PersonCommand(asked.act, who, asked.reason, asked.incident_id, asked.node, asked.key)
+        PersonCommand(
+            requested.act,
+            who,
+            requested.reason,
+            requested.incident_id,
+            requested.node,
+            requested.key,
+        )
     )
     if acted.is_refused:
         refusal = "" if acted.refusal is None else acted.refusal.value

@@ -65,7 +65,7 @@ class MeetingHost:
     @property
     def outcome(self) -> JobOutcome | None:
         """The job's outcome, once it has ended."""
-        ended = [one.outcome for one in self.service.worker.jobs.known.values()]
+        ended = [item.outcome for item in self.service.worker.jobs.known.values()]
         return next((outcome for outcome in ended if outcome is not None), None)
 
     @property

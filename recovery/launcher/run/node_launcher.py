@@ -125,9 +125,9 @@ def write_error_file(outcome: JobOutcome, environment: Mapping[str, str], unix_s
     error = outcome.error
     message = outcome.reason if error is None else f"{error.type_name}: {error.message}"
     trace = "" if error is None else error.traceback
-    told = {"py_callstack": trace, "timestamp": str(int(unix_s))}
+    reported = {"py_callstack": trace, "timestamp": str(int(unix_s))}
     body = {
-        "message": {"message": message, "errorCode": outcome.exit_code, "extraInfo": told},
+        "message": {"message": message, "errorCode": outcome.exit_code, "extraInfo": reported},
     }
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)

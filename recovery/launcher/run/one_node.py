@@ -281,10 +281,10 @@ def figures_of(
 ) -> CheckpointFigures | None:
     """Return what the node's agent exports of the job's checkpoints and snapshots; None if there are none."""
     view = view_checkpoint(ledger, clock.unix_s())
-    kept = view_snapshots(memories, ledger)
+    retained = view_snapshots(memories, ledger)
     unsaved = view_unsaved(ledger, clock.unix_s())
     since_s = None if unsaved is None else unsaved.since_s
-    if view is None and kept is None and since_s is None:
+    if view is None and retained is None and since_s is None:
         return None
     figures = CheckpointFigures(at_s=None)
     if view is not None:
@@ -292,14 +292,14 @@ def figures_of(
     if unsaved is not None and since_s is not None:
         at_s = clock.now_s() - since_s
         figures = replace(figures, unsaved_at_s=at_s, unsaved=Unsaved(unsaved.cause))
-    if kept is not None:
+    if retained is not None:
         figures = replace(
             figures,
-            snapshot_at_s=None if kept.age_s is None else clock.now_s() - kept.age_s,
-            snapshot_held_bytes=float(kept.held_bytes),
-            snapshot_stall_s=kept.stall_s,
-            snapshot_interval_s=kept.interval_s,
-            snapshot_best_interval_s=None if kept.best is None else kept.best.interval_s,
+            snapshot_at_s=None if retained.age_s is None else clock.now_s() - retained.age_s,
+            snapshot_held_bytes=float(retained.held_bytes),
+            snapshot_stall_s=retained.stall_s,
+            snapshot_interval_s=retained.interval_s,
+            snapshot_best_interval_s=None if retained.best is None else retained.best.interval_s,
         )
     return figures
 

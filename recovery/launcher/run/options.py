@@ -432,7 +432,7 @@ def count_ranks(
 def _count_gpus(environment: Mapping[str, str]) -> int:
     visible = environment.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
-        return len([one for one in visible.split(",") if one.strip() not in ("", "-1")])
+        return len([word for word in visible.split(",") if word.strip() not in ("", "-1")])
     gpus = Path("/proc/driver/nvidia/gpus")  # the driver makes one folder per GPU
     return len(list(gpus.iterdir())) if gpus.is_dir() else 0
 

@@ -208,10 +208,10 @@ class RemoteLink:
 
     def order(self, order: Order) -> None:
         self.newest = order
-        told = (order.attempt, bool(order.ranks))
-        if (told != self._printed_order or not self._has_printed) and not self._quiet:
+        reported = (order.attempt, bool(order.ranks))
+        if (reported != self._printed_order or not self._has_printed) and not self._quiet:
             self._inform(describe(order, is_over=self._printed_order == (order.attempt, True)))
-            self._printed_order, self._has_printed = told, True
+            self._printed_order, self._has_printed = reported, True
         if self.launcher is not None:
             self.launcher.send(order)
 

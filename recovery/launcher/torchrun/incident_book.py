@@ -214,8 +214,10 @@ def _own_version() -> str:
 
 def _last_numbers(entries: tuple[Entry, ...]) -> tuple[int, int]:
     """Return the newest attempt, and how many incidents there were."""
-    attempts = [one.record.attempt for one in entries if isinstance(one.record, AttemptStarted)]
-    incidents = sum(isinstance(one.record, IncidentOpened) for one in entries)
+    attempts = [
+        entry.record.attempt for entry in entries if isinstance(entry.record, AttemptStarted)
+    ]
+    incidents = sum(isinstance(entry.record, IncidentOpened) for entry in entries)
     return max(attempts, default=0), incidents
 
 

@@ -84,24 +84,24 @@ class FolderSource:
         return list_folders(self._state)[:_JOBS_MAX]
 
     def _views(self) -> list[StoredJobView]:
-        return [view_job(one, time.monotonic, time.time()) for one in self._folders()]
+        return [view_job(folder, time.monotonic, time.time()) for folder in self._folders()]
 
     def _view_of(self, job_id: str) -> StoredJobView:
-        found = next((one for one in self._views() if one.job_id == job_id), None)
+        found = next((view for view in self._views() if view.job_id == job_id), None)
         if found is None:
             raise PageError(f"no job {job_id[:80]}", 404)
         return found
 
     async def jobs(self, viewer: Viewer) -> list[wire.JobView]:
         del viewer
-        return [one for one in await self._read(self._views) if one.state not in _ENDED]
+        return [item for item in await self._read(self._views) if item.state not in _ENDED]
 
     async def ended(self, viewer: Viewer) -> list[PastJob]:
         del viewer
         return [
-            PastJob(one.job_id, one.name, one.owner, one.state, one.reason or "")
-            for one in await self._read(self._views)
-            if one.state in _ENDED
+            PastJob(item.job_id, item.name, item.owner, item.state, item.reason or "")
+            for item in await self._read(self._views)
+            if item.state in _ENDED
         ]
 
     async def job(self, viewer: Viewer, job_id: str) -> wire.JobDetail:
@@ -152,7 +152,7 @@ class FolderSource:
                     entries = read_entries(folder)
                     ledger = fold_all(entries)
                     found.append(view_plan(ledger, ledger.job_id or "", name_of(folder, entries)))
-            return [one for one in found if one is not None]
+            return [item for item in found if item is not None]
 
         return await self._read(read)
 
@@ -176,7 +176,7 @@ class FolderSource:
             for folder in self._folders():
                 entries = _quietly(folder)
                 found += view_incidents(entries, name_of(folder, entries))
-            return sorted(found, key=lambda one: -one.opened_unix_s)[:_INCIDENTS]
+            return sorted(found, key=lambda view: -view.opened_unix_s)[:_INCIDENTS]
 
         return await self._read(read)
 
@@ -203,7 +203,7 @@ class FolderSource:
         return await self._read(lambda: read_tails(*self._records(incident), incident))
 
     def _folder_of(self, job_id: str) -> Path | None:
-        return next((one for one in self._folders() if _job_id(one) == job_id), None)
+        return next((folder for folder in self._folders() if _job_id(folder) == job_id), None)
 
     async def cluster_records(self, viewer: Viewer) -> Sequence[Entry]:
         del viewer
@@ -233,9 +233,9 @@ class FolderSource:
             self._revision = (f"{hash(text):x}", time.monotonic())
         return self._revision[0]
 
-    async def act(self, viewer: Viewer, asked: AskedAct) -> NoReturn:
+    async def act(self, viewer: Viewer, requested: AskedAct) -> NoReturn:
         del viewer
-        command = command_of(asked.name, asked.about)
+        command = command_of(requested.name, requested.about)
         raise PageError(f"this console only reads; type: {command}", 403)
 
 
@@ -297,8 +297,8 @@ def _nodes_of(view: StoredJobView) -> list[wire.NodeView]:
 def _rank_map(
     view: StoredJobView, nodes: dict[int, str], losses: list[tuple[int, float]]
 ) -> wire.RankMap:
-    ranks = sorted(view.ranks, key=lambda one: one.rank)
-    times = sorted(one.step_seconds for one in ranks if one.step_seconds is not None)
+    ranks = sorted(view.ranks, key=lambda rank: rank.rank)
+    times = sorted(rank.step_seconds for rank in ranks if rank.step_seconds is not None)
     step_s = times[len(times) // 2] if times else None
     limit_s = max(_STANDS_S_MIN, _STANDS_STEPS * (step_s or 0.0))
     places: dict[str, int] = {}
@@ -307,13 +307,13 @@ def _rank_map(
         attempt=view.attempt,
         step_s=step_s,
         nodes=[
-            places.setdefault(nodes.get(one.rank, "this machine"), len(places)) for one in ranks
+            places.setdefault(nodes.get(rank.rank, "this machine"), len(places)) for rank in ranks
         ],
         node_names=list(places),
-        ranks=[one.rank for one in ranks],
-        steps=[one.step for one in ranks],
-        ages_s=[one.step_age_s for one in ranks],
-        states=[_state_of(one, limit_s).value for one in ranks],
+        ranks=[rank.rank for rank in ranks],
+        steps=[rank.step for rank in ranks],
+        ages_s=[rank.step_age_s for rank in ranks],
+        states=[_state_of(rank, limit_s).value for rank in ranks],
         # Progress files tell how long a step took, and not how much of that was a rank's own work.
         factors=[None] * len(ranks),
         losses=losses,

@@ -23,20 +23,22 @@ from recovery.local.console.local_door import LocalDoor
 def serve(
     state: Path,
     port: int,
-    told: Callable[[str], None],
+    reported: Callable[[str], None],
     watched: Callable[[], Sequence[wire.WatchedView]] = lambda: (),
 ) -> None:
     """Serve until SIGINT or SIGTERM; ``told`` gets each address that opens it once, ``watched`` looks at jobs of other launchers."""
     environment()  # a missing Jinja2 is said before anything else
-    asyncio.run(_serve(FolderSource(state, node_name(), watched), port, told, SystemClock()))
+    asyncio.run(_serve(FolderSource(state, node_name(), watched), port, reported, SystemClock()))
 
 
 async def _serve(
-    source: FolderSource, port: int, told: Callable[[str], None], clock: Clock
+    source: FolderSource, port: int, reported: Callable[[str], None], clock: Clock
 ) -> None:
     listener = _listen(port)
     door = LocalDoor(
-        clock, lambda secret: told(f"http://127.0.0.1:{door.port}/open/{secret}"), getpass.getuser()
+        clock,
+        lambda secret: reported(f"http://127.0.0.1:{door.port}/open/{secret}"),
+        getpass.getuser(),
     )
     door.port = int(listener.getsockname()[1])
     site = ConsoleSite(source, door, clock)

@@ -25,7 +25,9 @@ def files_of(config: "Config") -> tuple[list[str], list[str]]:
         keys.append(section.key_file)
     if config.tls is not None:
         certificates.append(config.tls.client_ca_file)
-    return [one for one in certificates if one], [one for one in keys if one]
+    return [certificate for certificate in certificates if certificate], [
+        key for key in keys if key
+    ]
 
 
 def read_certificates(
@@ -51,8 +53,8 @@ def _read(path: Path, now: datetime) -> CertificateFacts:
         return CertificateFacts(str(path), error=f"cannot read {path}: {error.strerror}")
     except ValueError:
         return CertificateFacts(str(path), error=f"{path} holds no PEM certificate")
-    ends = min(one.not_valid_after_utc for one in found)
-    begins = max(one.not_valid_before_utc for one in found)
+    ends = min(certificate.not_valid_after_utc for certificate in found)
+    begins = max(certificate.not_valid_before_utc for certificate in found)
     return CertificateFacts(
         str(path),
         days_left=(ends - now).total_seconds() / _DAY_S,

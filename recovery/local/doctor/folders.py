@@ -84,7 +84,7 @@ def _look(folder: Path, mountinfo: Path, *, is_others: bool, is_network_wrong: b
 
 def _why_not_made(folder: Path) -> str:
     """Return why a missing folder can't be made; empty: it can."""
-    above = next((one for one in folder.absolute().parents if one.exists()), Path("/"))
+    above = next((parent for parent in folder.absolute().parents if parent.exists()), Path("/"))
     if above.is_dir() and os.access(above, os.W_OK | os.X_OK):
         return ""
     return f"no {folder}, and this user can't make it in {above}"

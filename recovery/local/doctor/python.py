@@ -36,7 +36,7 @@ print(json.dumps(told))
 def find_missing() -> tuple[str, ...]:
     """Return the modules of `rankmend.packages` that this Python does not have."""
     packages = (*BASE, *chain.from_iterable(EXTRAS.values()))
-    return tuple(dict.fromkeys(one.module for one in packages if not is_installed(one)))
+    return tuple(dict.fromkeys(package.module for package in packages if not is_installed(package)))
 
 
 def read_python(ranks: str | None, gpus: int = 0, answer_s: float = RANKS_S_MAX) -> PythonFacts:
@@ -56,10 +56,10 @@ def read_python(ranks: str | None, gpus: int = 0, answer_s: float = RANKS_S_MAX)
         if done.returncode != 0:
             last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
             return PythonFacts(sys.executable, missing, path, last[:_CHARACTERS_MAX])
-        told = json.loads(done.stdout.strip().splitlines()[-1])
-        version = tuple(int(number) for number in told["version"])
-        torch = None if told["torch"] is None else str(told["torch"])[:_CHARACTERS_MAX]
-        error = str(told["error"])[:_CHARACTERS_MAX]
+        reported = json.loads(done.stdout.strip().splitlines()[-1])
+        version = tuple(int(number) for number in reported["version"])
+        torch = None if reported["torch"] is None else str(reported["torch"])[:_CHARACTERS_MAX]
+        error = str(reported["error"])[:_CHARACTERS_MAX]
     except OSError as failure:
         return PythonFacts(sys.executable, missing, path, failure.strerror or str(failure))
     except subprocess.TimeoutExpired:
@@ -73,6 +73,6 @@ def read_python(ranks: str | None, gpus: int = 0, answer_s: float = RANKS_S_MAX)
         ranks_version=version,
         torch=torch,
         torch_error=error,
-        has_cuda=told["cuda"],
+        has_cuda=reported["cuda"],
         gpus=gpus,
     )

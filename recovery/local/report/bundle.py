@@ -108,10 +108,10 @@ def _values(words: Sequence[str], option: str) -> Iterator[str]:
 def _secrets_in(path: Path) -> Iterator[str]:
     """Yield the secret of a note or of a job that a service keeps, and the token that follows from it."""
     try:
-        told = json.loads(_read_secret(path))
+        reported = json.loads(_read_secret(path))
     except ValueError:
         return
-    secret = told.get("secret") if isinstance(told, dict) else None
+    secret = reported.get("secret") if isinstance(reported, dict) else None
     if isinstance(secret, str) and secret:
         yield secret
         yield Identity(secret).token
@@ -175,7 +175,7 @@ def make_bundle(
     scrubber = Scrubber((environment, running), environment.get("HOME", ""), own)
     sources = list(_sources(folder, incident_id, entries, environment, running, scrubber))
     packed: list[Packed] = []
-    left_out = [f"{one.path}: more than {FILES_MAX} files" for one in sources[FILES_MAX:]]
+    left_out = [f"{item.path}: more than {FILES_MAX} files" for item in sources[FILES_MAX:]]
     total = 0
     with (
         replacing(output, ConfigError, durable=False) as file,
@@ -198,7 +198,7 @@ def make_bundle(
             "version": VERSION,
             "incident": incident_id,
             "made_unix_s": made_unix_s,
-            "files": [asdict(one) for one in packed],
+            "files": [asdict(item) for item in packed],
             "left_out": left_out,
         }
         _add(archive, "manifest.json", _json(manifest), made_unix_s)
@@ -235,10 +235,10 @@ def _sources(
             "run": read_json(folder / "run.json"),
         },
     )
-    told = {"this shell": environment, "launcher": running}
+    reported = {"this shell": environment, "launcher": running}
     yield _Source(
         "environment.json",
-        lambda: _json({name: shown_environment(one, scrubber) for name, one in told.items()}),
+        lambda: _json({name: shown_environment(item, scrubber) for name, item in reported.items()}),
     )
     yield value("agent-findings.json", lambda: _parse_json(read_agent_findings()))
     for attempt in sorted((folder / "incidents" / incident_id).glob("attempt-*")):

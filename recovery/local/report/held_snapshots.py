@@ -52,25 +52,25 @@ def find_snapshots(folder: Path, root: Path, now_s: float) -> tuple[SnapshotRow,
         return ()
     # Several nodes of a job may be on one machine: each has a folder of its own.
     runtimes = [own / str(job_id), *sorted(own.glob(f"{job_id}@*"))]
-    held = [one for path in runtimes for one in list_held(path / FOLDER, job_id, now_s)]
+    held = [snapshot for path in runtimes for snapshot in list_held(path / FOLDER, job_id, now_s)]
     return tuple(rows_of(claim.name, held))
 
 
 def rows_of(job: str, held: Sequence[HeldSnapshot]) -> list[SnapshotRow]:
     """Return one row for each step, the newest first. Pure."""
     steps: dict[tuple[int, int], list[HeldSnapshot]] = {}
-    for one in held:
-        steps.setdefault((one.step, one.attempt), []).append(one)
-    newest = max(held, key=lambda one: one.attempt, default=None)
+    for snapshot in held:
+        steps.setdefault((snapshot.step, snapshot.attempt), []).append(snapshot)
+    newest = max(held, key=lambda snapshot: snapshot.attempt, default=None)
     return [
         SnapshotRow(
             job=job,
             attempt=attempt,
             step=step,
             world_size=parts[0].world_size,
-            ranks=tuple(sorted({one.rank for one in parts})),
-            size_bytes=sum(one.size_bytes for one in parts),
-            age_s=max(one.age_s for one in parts),
+            ranks=tuple(sorted({part.rank for part in parts})),
+            size_bytes=sum(part.size_bytes for part in parts),
+            age_s=max(part.age_s for part in parts),
             verdict=_judge(parts, newest.world_size if newest else 0),
         )
         for (step, attempt), parts in sorted(steps.items(), reverse=True)
@@ -83,9 +83,9 @@ def newest_whole(rows: Iterable[SnapshotRow]) -> SnapshotRow | None:
 
 
 def _judge(parts: Sequence[HeldSnapshot], world_size: int) -> HeldVerdict:
-    if any(one.world_size != world_size for one in parts):
+    if any(part.world_size != world_size for part in parts):
         return HeldVerdict.OTHER_WORLD_SIZE
-    is_whole = len({one.rank for one in parts}) == world_size
+    is_whole = len({part.rank for part in parts}) == world_size
     return HeldVerdict.WHOLE if is_whole else HeldVerdict.PARTIAL
 
 

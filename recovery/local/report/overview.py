@@ -113,7 +113,7 @@ def view_job(
     )
     view.nccl = _view_nccl(ranks, ledger)
     if view.highest_step is not None:  # its steps compare between attempts
-        view.highest_step = max([view.highest_step, *(one.step or 0 for one in ranks)])
+        view.highest_step = max([view.highest_step, *(rank.step or 0 for rank in ranks)])
     view.began_unix_s = entries[0].unix_s if entries else None
     view.lasted_s = _lasted_s(entries, now_unix_s if held else None)
     view.script = script if isinstance(script := start.get("script"), str) else ""
@@ -124,12 +124,12 @@ def view_job(
         ranks=ranks,
         slow=tuple(slow_ranks(entries)),
         numbers=tuple(
-            one.in_words for one in ledger.wrong_numbers if one.attempt == ledger.attempt
+            number.in_words for number in ledger.wrong_numbers if number.attempt == ledger.attempt
         )[-_NUMBERS_SHOWN_MAX:],
         replicas=tuple(
-            f"silent corruption at step {one.step}: {one.in_words}"
-            for one in ledger.differing
-            if one.attempt == ledger.attempt
+            f"silent corruption at step {differ.step}: {differ.in_words}"
+            for differ in ledger.differing
+            if differ.attempt == ledger.attempt
         )[-_NUMBERS_SHOWN_MAX:],
     )
 
@@ -144,9 +144,11 @@ def _lasted_s(entries: Sequence[Entry], now_unix_s: float | None) -> float | Non
 
 def _view_nccl(ranks: Sequence[StoredRankView], ledger: Ledger) -> list[wire.NcclShare]:
     """Return who has loaded which NCCL, where the ranks on this machine differ."""
-    node = {rank: one.node for one in ledger.placement for rank in one.ranks}
-    told = (RankLibrary(node.get(one.rank, ""), "", "", 0, one.rank, one.nccl) for one in ranks)
-    return nccl_shares.to_wire(next((one.shares for one in find_mixed_jobs(told)), ()))
+    node = {rank: place.node for place in ledger.placement for rank in place.ranks}
+    reported = (
+        RankLibrary(node.get(rank.rank, ""), "", "", 0, rank.rank, rank.nccl) for rank in ranks
+    )
+    return nccl_shares.to_wire(next((job.shares for job in find_mixed_jobs(reported)), ()))
 
 
 def _view_snapshots(
@@ -156,13 +158,13 @@ def _view_snapshots(
     if ledger.job_id is None:
         return None
     held = list_held(runtime / FOLDER, uuid.UUID(ledger.job_id), now_s)
-    kept = {one.rank: one.kept for one in ranks if one.kept is not None}
-    here = {one.rank for one in ranks}
-    node = next((one.node for one in ledger.placement if here & set(one.ranks)), "")
+    retained = {rank.rank: rank.kept for rank in ranks if rank.kept is not None}
+    here = {rank.rank for rank in ranks}
+    node = next((place.node for place in ledger.placement if here & set(place.ranks)), "")
     seen = range(ledger.world_size) if len(ledger.placement) <= 1 else sorted(here)
-    newest_step = newest_step_of(one.step for one in ranks)
+    newest_step = newest_step_of(rank.step for rank in ranks)
     return view_snapshots(
-        [NodeMemory(node, held, kept=kept, newest_step=newest_step)], ledger, seen
+        [NodeMemory(node, held, kept=retained, newest_step=newest_step)], ledger, seen
     )
 
 
@@ -188,8 +190,8 @@ def slow_ranks(entries: tuple[Entry, ...]) -> list[str]:
 
 def view_ranks(runtime: Path, read_clock: Callable[[], float]) -> Iterator[StoredRankView]:
     """Return the ranks that a launcher runs now, by the files in its runtime folder."""
-    told = read_quietly(runtime / "ranks.json")
-    attempt, ranks = told.get("attempt"), told.get("ranks")
+    reported = read_quietly(runtime / "ranks.json")
+    attempt, ranks = reported.get("attempt"), reported.get("ranks")
     if not isinstance(attempt, int) or not isinstance(ranks, list):
         return
     for entry in ranks:
@@ -214,11 +216,11 @@ def view_losses(folder: Path, read_clock: Callable[[], float]) -> list[tuple[int
     runtime = read_quietly(folder / "run.json").get("runtime")
     if not isinstance(runtime, str):
         return []
-    told = read_quietly(Path(runtime) / "ranks.json")
-    attempt, ranks = told.get("attempt"), told.get("ranks")
+    reported = read_quietly(Path(runtime) / "ranks.json")
+    attempt, ranks = reported.get("attempt"), reported.get("ranks")
     if not isinstance(attempt, int) or not isinstance(ranks, list):
         return []
-    numbers = [one.get("rank") for one in ranks if isinstance(one, dict)]
+    numbers = [item.get("rank") for item in ranks if isinstance(item, dict)]
     for rank in sorted(number for number in numbers if isinstance(number, int)):
         path = Path(runtime) / f"attempt-{attempt}" / f"rank-{rank}.progress"
         if found := _losses_in(path, read_clock):
@@ -240,9 +242,9 @@ def _losses_in(path: Path, read_clock: Callable[[], float]) -> list[tuple[int, f
     finally:
         reader.close()
     return [
-        (one.step, one.loss)
-        for one in (numbers.records if numbers is not None else ())
-        if one.loss is not None and math.isfinite(one.loss)
+        (record.step, record.loss)
+        for record in (numbers.records if numbers is not None else ())
+        if record.loss is not None and math.isfinite(record.loss)
     ]
 
 
@@ -252,9 +254,9 @@ def view_paces(folder: Path, read_clock: Callable[[], float]) -> tuple[RankPace,
     if not isinstance(runtime, str):
         return ()
     return tuple(
-        RankPace(one.rank, one.step_seconds, one.anatomy)
-        for one in view_ranks(Path(runtime), read_clock)
-        if one.step_seconds is not None
+        RankPace(rank.rank, rank.step_seconds, rank.anatomy)
+        for rank in view_ranks(Path(runtime), read_clock)
+        if rank.step_seconds is not None
     )
 
 
@@ -273,58 +275,58 @@ def _view_rank(
     except (SourceError, OSError) as error:
         return StoredRankView(rank, local_rank, pid, problem=str(error))
     try:
-        told = reader.read(read_clock(), _RECORDS)
+        reported = reader.read(read_clock(), _RECORDS)
         now_s = read_clock()  # after the look: a step that ended meanwhile is not of the future
     except SourceError as error:
         return StoredRankView(rank, local_rank, pid, problem=str(error))
     finally:
         reader.close()
-    return view_progress(rank, local_rank, told.pid or pid, told, now_s)
+    return view_progress(rank, local_rank, reported.pid or pid, reported, now_s)
 
 
 def view_progress(
-    rank: int, local_rank: int, pid: int, told: progress.RankProgress, now_s: float
+    rank: int, local_rank: int, pid: int, reported: progress.RankProgress, now_s: float
 ) -> StoredRankView:
     """Return what a rank's progress file holds about it; ``pid``: of its process as this machine numbers it."""
     return StoredRankView(
         rank=rank,
         local_rank=local_rank,
-        pid=pid or told.pid,
-        step=told.last.step if told.last else None,
-        step_seconds=_median_step_seconds(told.records),
-        step_age_s=max(0.0, now_s - told.last.ended_at_s) if told.last else None,
-        section=doing_of(told),
-        kept=kept_of(told.snapshots),
-        anatomy=_anatomy(told) if told.sections_entered else None,
-        nccl=told.nccl,
+        pid=pid or reported.pid,
+        step=reported.last.step if reported.last else None,
+        step_seconds=_median_step_seconds(reported.records),
+        step_age_s=max(0.0, now_s - reported.last.ended_at_s) if reported.last else None,
+        section=doing_of(reported),
+        kept=kept_of(reported.snapshots),
+        anatomy=_anatomy(reported) if reported.sections_entered else None,
+        nccl=reported.nccl,
     )
 
 
-def doing_of(told: progress.RankProgress) -> str | None:
+def doing_of(reported: progress.RankProgress) -> str | None:
     """Return the section that a rank is in; "training" where its script marks none, and "-" between two sections.
 
     None: it has not made a step yet, or nothing reports any.
     """
-    if not told.pid:
+    if not reported.pid:
         return None
-    if told.section is not progress.Section.IDLE:
-        return told.section.name.lower()
-    if told.last is None:
+    if reported.section is not progress.Section.IDLE:
+        return reported.section.name.lower()
+    if reported.last is None:
         return None
-    return "-" if told.sections_entered else "training"
+    return "-" if reported.sections_entered else "training"
 
 
-def _anatomy(told: progress.RankProgress) -> StepAnatomy | None:
+def _anatomy(reported: progress.RankProgress) -> StepAnatomy | None:
     """Return what a rank's newest steps were spent on."""
-    if len(told.records) < 2:
+    if len(reported.records) < 2:
         return None
-    first, last = told.records[0], told.records[-1]
-    hidden = told.hidden or ToldHidden()
+    first, last = reported.records[0], reported.records[-1]
+    hidden = reported.hidden or ToldHidden()
     # Told in all since the rank attached, so that is the mean of all of its steps.
-    since = (ToldHidden(), hidden, told.step_count)
+    since = (ToldHidden(), hidden, reported.step_count)
     spent = StepsTime(
         end_s=last.ended_at_s,
-        attempt=told.identity.attempt,
+        attempt=reported.identity.attempt,
         ranks=1,
         steps=last.count - first.count,
         step_s=last.ended_at_s - first.ended_at_s,
@@ -354,7 +356,7 @@ def _state(ledger: Ledger, *, is_held: bool) -> str:
 
 def name_of(folder: Path, entries: tuple[Entry, ...]) -> str:
     """Return the job's name as its journal has it, else its folder's."""
-    opened = (one.record.name for one in entries if isinstance(one.record, JobOpened))
+    opened = (entry.record.name for entry in entries if isinstance(entry.record, JobOpened))
     return next(opened, folder.name)
 
 

@@ -86,7 +86,7 @@ class Scrubber:
         known: Iterable[str] = (),
     ) -> None:
         """``known``: secrets by their value, wherever they stand."""
-        own = {one for one in known if len(one) >= LITERAL_CHARS_MIN}
+        own = {item for item in known if len(item) >= LITERAL_CHARS_MIN}
         secrets = own | {
             value
             for environment in environments
@@ -114,12 +114,12 @@ class Scrubber:
         if isinstance(value, Mapping):
             return {
                 self.scrub(str(name)): _REMOVED
-                if isinstance(one, str) and one and SECRET_NAME.fullmatch(str(name))
-                else self.scrub_value(one)
-                for name, one in value.items()
+                if isinstance(item, str) and item and SECRET_NAME.fullmatch(str(name))
+                else self.scrub_value(item)
+                for name, item in value.items()
             }
         if isinstance(value, list | tuple):
-            return [self.scrub_value(one) for one in value]
+            return [self.scrub_value(item) for item in value]
         return value
 
 

@@ -104,7 +104,11 @@ def render_page(
 def _by_name(reports: Sequence[JobReport]) -> dict[str, list[str]]:
     """Return the throughput of jobs that ran under one name on several sizes."""
     found = throughput_by_name(report.time for report in reports)
-    return {name: throughput_lines(one) for name, one in found.items() if len(one.sizes) > 1}
+    return {
+        name: throughput_lines(throughput)
+        for name, throughput in found.items()
+        if len(throughput.sizes) > 1
+    }
 
 
 def _job(report: JobReport) -> dict[str, Any]:
@@ -118,7 +122,7 @@ def _job(report: JobReport) -> dict[str, Any]:
         "ledger": _ledger(report),
         "timeline": timeline_bars(time, _SPANS_MAX),
         "is_thinned": len(time.spans) > _SPANS_MAX,
-        "waterfalls": [_waterfall(one, time) for one in reversed(newest)],
+        "waterfalls": [_waterfall(incident, time) for incident in reversed(newest)],
         "incidents_left_out": len(time.incidents) - len(newest),
         "heat": _heat(report.paces),
         "throughput": [] if report.throughput is None else throughput_lines(report.throughput),
@@ -130,16 +134,16 @@ def _job(report: JobReport) -> dict[str, Any]:
 def _ledger(report: JobReport) -> list[Bar]:
     bars, x = [], 0.0
     wall_s = report.figures.wall_s
-    for part, one in report.figures.parts.items():
-        width = WIDTH * one.seconds / wall_s
-        title = f"{part.value}: {in_words(one.seconds)}, {share(one.seconds / wall_s)}"
+    for part, item in report.figures.parts.items():
+        width = WIDTH * item.seconds / wall_s
+        title = f"{part.value}: {in_words(item.seconds)}, {share(item.seconds / wall_s)}"
         bars.append(Bar(x, width, part.value, title))
         x += width
     return bars
 
 
-def _waterfall(one: IncidentTime, time: JobTime) -> _Waterfall:
-    account = one.account
+def _waterfall(item: IncidentTime, time: JobTime) -> _Waterfall:
+    account = item.account
     costs = [span for span in time.spans if span.incident_id == account.incident_id]
     begin_s = min((span.begin_s for span in costs), default=0.0)
     end_s = max((span.end_s for span in costs), default=0.0)
@@ -158,7 +162,7 @@ def _waterfall(one: IncidentTime, time: JobTime) -> _Waterfall:
     finding = account.opened.failure.finding
     return _Waterfall(
         account.incident_id,
-        cause_in_words(one),
+        cause_in_words(item),
         finding.summary,
         account.state.phase.value,
         in_words(account.total_s),
@@ -169,18 +173,18 @@ def _waterfall(one: IncidentTime, time: JobTime) -> _Waterfall:
 
 def _heat(paces: Sequence[RankPace]) -> list[dict[str, Any]]:
     """Return a cell for each rank: its place, and how its step time compares, 0 to 1."""
-    shown = sorted(paces, key=lambda one: one.rank)[:_HEAT_MAX]
-    times = [one.step_s for one in shown]
+    shown = sorted(paces, key=lambda pace: pace.rank)[:_HEAT_MAX]
+    times = [pace.step_s for pace in shown]
     low, high = min(times, default=0.0), max(times, default=0.0)
     spread = max(high - low, 0.05 * high)  # equal ranks are not painted as if they differed
     return [
         {
             "x": place % _HEAT_COLUMNS,
             "y": place // _HEAT_COLUMNS,
-            "heat": (one.step_s - low) / spread if spread else 0.0,
-            "title": f"rank {one.rank}: {in_words(one.step_s)} a step",
+            "heat": (pace.step_s - low) / spread if spread else 0.0,
+            "title": f"rank {pace.rank}: {in_words(pace.step_s)} a step",
         }
-        for place, one in enumerate(shown)
+        for place, pace in enumerate(shown)
     ]
 
 

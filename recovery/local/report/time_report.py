@@ -59,8 +59,8 @@ def plain_report(reports: Sequence[JobReport], *, with_jobs: bool = True) -> dic
         "jobs": [plain_job(report) for report in reports] if with_jobs else [],
         "total": plain_figures(figures_of([report.time for report in reports])),
         "throughput_by_name": {
-            name: plain_throughput(one)
-            for name, one in throughput_by_name(report.time for report in reports).items()
+            name: plain_throughput(throughput)
+            for name, throughput in throughput_by_name(report.time for report in reports).items()
         },
     }
 
@@ -76,32 +76,33 @@ def plain_job(report: JobReport) -> dict[str, Any]:
         **plain_figures(report.figures),
         "throughput": None if report.throughput is None else plain_throughput(report.throughput),
         "step": None if report.anatomy is None else plain_anatomy(report.anatomy),
-        "attempts": [_attempt(one, at) for one in time.attempts],
+        "attempts": [_attempt(attempt, at) for attempt in time.attempts],
         "incidents": [
-            _incident(one, at, costs.get(one.account.incident_id, ())) for one in time.incidents
+            _incident(incident, at, costs.get(incident.account.incident_id, ()))
+            for incident in time.incidents
         ],
-        "stalls": [_stall(one, at, has_ended=time.has_ended) for one in time.stalls],
+        "stalls": [_stall(stall, at, has_ended=time.has_ended) for stall in time.stalls],
         "slow_ranks": [
             {
-                "rank": one.rank,
-                "node": one.node,
-                "section": one.section,
-                "cause": one.cause,
-                "step_factor": one.step_factor,
-                "begin_unix_s": at + one.begin_s,
-                "end_unix_s": at + one.end_s,
+                "rank": item.rank,
+                "node": item.node,
+                "section": item.section,
+                "cause": item.cause,
+                "step_factor": item.step_factor,
+                "begin_unix_s": at + item.begin_s,
+                "end_unix_s": at + item.end_s,
             }
-            for one in time.slow
+            for item in time.slow
         ],
         "ranks": [
             {
-                "rank": one.rank,
-                "step_s": one.step_s,
-                "step": None if one.anatomy is None else plain_anatomy(one.anatomy),
+                "rank": pace.rank,
+                "step_s": pace.step_s,
+                "step": None if pace.anatomy is None else plain_anatomy(pace.anatomy),
             }
-            for one in report.paces
+            for pace in report.paces
         ],
-        "spans": [_span(one, at) for one in time.spans],
+        "spans": [_span(span, at) for span in time.spans],
     }
 
 
@@ -121,83 +122,85 @@ def plain_figures(figures: Figures) -> dict[str, Any]:
         "mtbf_s": figures.mtbf_s,
         "mttr_s": figures.mttr_s,
         "parts": {
-            part.value: {"seconds": one.seconds, "gpu_hours": one.device_s / HOUR_S}
-            for part, one in figures.parts.items()
+            part.value: {"seconds": item.seconds, "gpu_hours": item.device_s / HOUR_S}
+            for part, item in figures.parts.items()
         },
-        "by_class": {name: _reliability(one) for name, one in figures.by_class.items()},
-        "by_node": {name: _reliability(one) for name, one in figures.by_node.items()},
+        "by_class": {name: _reliability(item) for name, item in figures.by_class.items()},
+        "by_node": {name: _reliability(item) for name, item in figures.by_node.items()},
         "by_hardware": [
             {
                 "hardware": hardware,
                 "model": name,
-                "failures": one.failures,
-                "gpu_hours_trained": one.device_s / HOUR_S,
-                "mtbf_gpu_hours": None if one.mtbf_device_s is None else one.mtbf_device_s / HOUR_S,
-                "mttr_s": one.mttr_s,
-                "failures_per_1000_gpu_days": one.failures_per_1000_gpu_days,
+                "failures": totals.failures,
+                "gpu_hours_trained": totals.device_s / HOUR_S,
+                "mtbf_gpu_hours": None
+                if totals.mtbf_device_s is None
+                else totals.mtbf_device_s / HOUR_S,
+                "mttr_s": totals.mttr_s,
+                "failures_per_1000_gpu_days": totals.failures_per_1000_gpu_days,
             }
-            for (hardware, name), one in figures.by_hardware.items()
+            for (hardware, name), totals in figures.by_hardware.items()
         ],
         "training_s": figures.training_s,
         "slow_s": figures.slow_s,
         "losses": [
             {
-                "cause": one.cause,
-                "gpu_hours": one.device_s / HOUR_S,
-                "seconds": one.seconds,
-                "incident_id": one.incident_id or None,
-                "is_within_training": one.is_within_training,
+                "cause": loss.cause,
+                "gpu_hours": loss.device_s / HOUR_S,
+                "seconds": loss.seconds,
+                "incident_id": loss.incident_id or None,
+                "is_within_training": loss.is_within_training,
             }
-            for one in figures.losses
+            for loss in figures.losses
         ],
     }
 
 
-def plain_anatomy(one: StepAnatomy) -> dict[str, Any]:
+def plain_anatomy(anatomy: StepAnatomy) -> dict[str, Any]:
     """Return the mean step; what is not known is null."""
     return {
-        "steps": one.steps,
-        "step_s": one.step_s,
-        "compute_s": one.compute_s,
-        "communication_s": one.communication_s,
-        "waited_s": one.waited_s,
-        "io_s": one.io_s,
-        "checkpoint_s": one.checkpoint_s,
-        "other_s": one.other_s,
-        "hidden_communication": _hidden(one.hidden_communication),
-        "hidden_io": _hidden(one.hidden_io),
+        "steps": anatomy.steps,
+        "step_s": anatomy.step_s,
+        "compute_s": anatomy.compute_s,
+        "communication_s": anatomy.communication_s,
+        "waited_s": anatomy.waited_s,
+        "io_s": anatomy.io_s,
+        "checkpoint_s": anatomy.checkpoint_s,
+        "other_s": anatomy.other_s,
+        "hidden_communication": _hidden(anatomy.hidden_communication),
+        "hidden_io": _hidden(anatomy.hidden_io),
     }
 
 
-def _hidden(one: HiddenTime | None) -> dict[str, Any] | None:
-    if one is None:
+def _hidden(time: HiddenTime | None) -> dict[str, Any] | None:
+    if time is None:
         return None
     return {
-        "least_s": one.least_s,
-        "most_s": one.most_s,
-        "least_ratio": one.least_ratio,
-        "most_ratio": one.most_ratio,
-        "sources": list(one.sources),
-        "gaps": list(one.gaps),
+        "least_s": time.least_s,
+        "most_s": time.most_s,
+        "least_ratio": time.least_ratio,
+        "most_ratio": time.most_ratio,
+        "sources": list(time.sources),
+        "gaps": list(time.gaps),
     }
 
 
-def plain_throughput(one: Throughput) -> dict[str, Any]:
+def plain_throughput(throughput: Throughput) -> dict[str, Any]:
     return {
-        "flops_per_s": one.flops_per_s,
-        "tokens_per_s": one.tokens_per_s,
-        "samples_per_s": one.samples_per_s,
-        "mfu_ratio": one.mfu_ratio,
-        "device": one.device or None,
-        "data_type": one.data_type or None,
-        "unit": one.unit or None,
+        "flops_per_s": throughput.flops_per_s,
+        "tokens_per_s": throughput.tokens_per_s,
+        "samples_per_s": throughput.samples_per_s,
+        "mfu_ratio": throughput.mfu_ratio,
+        "device": throughput.device or None,
+        "data_type": throughput.data_type or None,
+        "unit": throughput.unit or None,
         "sizes": [
             {
                 "gpus": size.devices,
                 "per_gpu_s": size.per_device_s,
                 "linearity_ratio": size.linearity_ratio,
             }
-            for size in one.sizes
+            for size in throughput.sizes
         ],
     }
 
@@ -224,9 +227,12 @@ def csv_rows(reports: Sequence[JobReport], *, with_jobs: bool = True) -> Iterato
                 )
 
 
-def _step_rows(one: StepAnatomy) -> Iterator[tuple[str, float]]:
-    yield from one.parts.items()
-    for kind, hidden in (("communication", one.hidden_communication), ("io", one.hidden_io)):
+def _step_rows(anatomy: StepAnatomy) -> Iterator[tuple[str, float]]:
+    yield from anatomy.parts.items()
+    for kind, hidden in (
+        ("communication", anatomy.hidden_communication),
+        ("io", anatomy.hidden_io),
+    ):
         if hidden is not None:
             for bound, seconds in (("least", hidden.least_s), ("most", hidden.most_s)):
                 if seconds is not None:
@@ -235,14 +241,14 @@ def _step_rows(one: StepAnatomy) -> Iterator[tuple[str, float]]:
 
 def _part_rows(name: str, job_id: str, figures: Figures) -> Iterator[tuple[str, ...]]:
     wall_s = figures.wall_s
-    for part, one in figures.parts.items():
+    for part, item in figures.parts.items():
         yield (
             _cell(name),
             _cell(job_id),
             part.value,
-            f"{one.seconds:.3f}",
-            f"{one.device_s / HOUR_S:.6f}",
-            f"{one.seconds / wall_s:.6f}" if wall_s else "",
+            f"{item.seconds:.3f}",
+            f"{item.device_s / HOUR_S:.6f}",
+            f"{item.seconds / wall_s:.6f}" if wall_s else "",
         )
 
 
@@ -262,29 +268,29 @@ def _span(span: TimeSpan, at: float) -> dict[str, Any]:
     }
 
 
-def _attempt(one: AttemptTime, at: float) -> dict[str, Any]:
+def _attempt(time: AttemptTime, at: float) -> dict[str, Any]:
     return {
-        "attempt": one.attempt,
-        "cause": one.cause.value,
-        "ordered_unix_s": at + one.ordered_s,
-        "first_step_unix_s": None if one.first_step_s is None else at + one.first_step_s,
-        "ended_unix_s": None if one.ended_s is None else at + one.ended_s,
-        "result": None if one.result is None else one.result.value,
-        "gpus": one.devices,
-        "nodes": list(one.nodes),
-        "begins_at_step": one.begins_at_step,
-        "highest_step": one.highest_step,
+        "attempt": time.attempt,
+        "cause": time.cause.value,
+        "ordered_unix_s": at + time.ordered_s,
+        "first_step_unix_s": None if time.first_step_s is None else at + time.first_step_s,
+        "ended_unix_s": None if time.ended_s is None else at + time.ended_s,
+        "result": None if time.result is None else time.result.value,
+        "gpus": time.devices,
+        "nodes": list(time.nodes),
+        "begins_at_step": time.begins_at_step,
+        "highest_step": time.highest_step,
     }
 
 
-def _incident(one: IncidentTime, at: float, costs: Sequence[TimeSpan]) -> dict[str, Any]:
-    account = one.account
+def _incident(time: IncidentTime, at: float, costs: Sequence[TimeSpan]) -> dict[str, Any]:
+    account = time.account
     return {
         "incident_id": account.incident_id,
-        "cause": cause_in_words(one),
+        "cause": cause_in_words(time),
         "summary": account.opened.failure.finding.summary,
         "outcome": account.state.phase.value,
-        "fault_unix_s": at + one.fault_s,
+        "fault_unix_s": at + time.fault_s,
         "mttr_s": account.total_s,
         "steps_recomputed": account.steps_recomputed,
         "gpu_hours": sum(span.device_s for span in costs) / HOUR_S,
@@ -294,15 +300,15 @@ def _incident(one: IncidentTime, at: float, costs: Sequence[TimeSpan]) -> dict[s
     }
 
 
-def _stall(one: StallTime, at: float, *, has_ended: bool) -> dict[str, Any]:
+def _stall(time: StallTime, at: float, *, has_ended: bool) -> dict[str, Any]:
     return {
-        "stall_id": one.stall_id,
-        "kind": one.kind,
-        "ranks": list(one.ranks),
-        "node": one.node,
-        "begin_unix_s": at + one.begin_s,
-        "recovered_unix_s": None if one.recovered_s is None else at + one.recovered_s,
-        "outcome": stall_outcome(one.recovered_s, has_ended=has_ended).value,
+        "stall_id": time.stall_id,
+        "kind": time.kind,
+        "ranks": list(time.ranks),
+        "node": time.node,
+        "begin_unix_s": at + time.begin_s,
+        "recovered_unix_s": None if time.recovered_s is None else at + time.recovered_s,
+        "outcome": stall_outcome(time.recovered_s, has_ended=has_ended).value,
     }
 
 
@@ -313,10 +319,10 @@ def _by_part(spans: Sequence[TimeSpan]) -> dict[TimePart, float]:
     return found
 
 
-def _reliability(one: Reliability) -> dict[str, Any]:
+def _reliability(reliability: Reliability) -> dict[str, Any]:
     return {
-        "failures": one.failures,
-        "mtbf_s": one.mtbf_s,
-        "mttr_s": one.mttr_s,
-        "gpu_hours_lost": one.lost_device_s / HOUR_S,
+        "failures": reliability.failures,
+        "mtbf_s": reliability.mtbf_s,
+        "mttr_s": reliability.mttr_s,
+        "gpu_hours_lost": reliability.lost_device_s / HOUR_S,
     }

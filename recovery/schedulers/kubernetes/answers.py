@@ -45,29 +45,29 @@ class PodInKubernetes:
 
 
 def read_node(
-    told: Mapping[str, Any],
+    reported: Mapping[str, Any],
     unix_s_of: Callable[[str], float | None] = lambda _text: None,
     *,
     is_used: bool = False,
 ) -> ManagedNode:
     """Return the node; ``unix_s_of`` reads one of Kubernetes' times. A cordon's reason is ours only where nobody else has set `spec.unschedulable`."""
-    metadata = told.get("metadata") or {}
-    is_cordoned = bool((told.get("spec") or {}).get("unschedulable"))
-    ready = _condition((told.get("status") or {}).get("conditions") or (), "Ready")
+    metadata = reported.get("metadata") or {}
+    is_cordoned = bool((reported.get("spec") or {}).get("unschedulable"))
+    ready = _condition((reported.get("status") or {}).get("conditions") or (), "Ready")
     flags = set()
     if is_cordoned:
         flags.add("DRAIN")
     if ready not in ("True", "False"):
         flags.add("NOT_RESPONDING")
     owners = _owners(metadata.get("managedFields") or ()) if is_cordoned else []
-    is_ours = not [one for one in owners if one != FIELD_MANAGER]
+    is_ours = not [owner for owner in owners if owner != FIELD_MANAGER]
     reason = str((metadata.get("annotations") or {}).get(CORDON, ""))
     return ManagedNode(
         name=str(metadata.get("name", "")),
         base="READY" if ready == "True" else "NOT_READY",
         flags=frozenset(flags),
         reason=reason if is_cordoned and is_ours else "",
-        reason_by=", ".join(one for one in owners if one != FIELD_MANAGER),
+        reason_by=", ".join(owner for owner in owners if owner != FIELD_MANAGER),
         is_used=is_used,
         made_unix_s=unix_s_of(str(metadata.get("creationTimestamp") or "")),
     )
@@ -81,12 +81,12 @@ class ReviewedToken:
     why_not: str = ""
 
 
-def read_review(told: Mapping[str, Any]) -> ReviewedToken:
+def read_review(reported: Mapping[str, Any]) -> ReviewedToken:
     """Return which pod a token belongs to, by the status of its TokenReview (authentication.k8s.io/v1).
 
     The audience is checked here, too: a server that knows no audiences names none, and its word is about a token for itself.
     """
-    status = told.get("status") or {}
+    status = reported.get("status") or {}
     if status.get("authenticated") is not True:
         return ReviewedToken(
             "", f"Kubernetes refuses it: {status.get('error') or 'not authenticated'!s:.200}"
@@ -107,23 +107,26 @@ def _only(values: Any) -> str:
 
 
 def _condition(conditions: Any, kind: str) -> str:
-    return next((str(one.get("status")) for one in conditions if one.get("type") == kind), "")
+    return next(
+        (str(condition.get("status")) for condition in conditions if condition.get("type") == kind),
+        "",
+    )
 
 
 def _owners(managed: Any) -> list[str]:
     """Return the field managers that have set `spec.unschedulable`."""
     found = []
-    for one in managed:
-        spec = (one.get("fieldsV1") or {}).get("f:spec")
+    for item in managed:
+        spec = (item.get("fieldsV1") or {}).get("f:spec")
         if isinstance(spec, dict) and "f:unschedulable" in spec:
-            found.append(str(one.get("manager", "")))
+            found.append(str(item.get("manager", "")))
     return sorted(set(found))
 
 
-def read_pod(told: Mapping[str, Any], unix_s_of: Any) -> PodInKubernetes:
+def read_pod(reported: Mapping[str, Any], unix_s_of: Any) -> PodInKubernetes:
     """Return the pod; ``unix_s_of`` reads one of Kubernetes' times."""
-    metadata = told.get("metadata") or {}
-    spec, status = told.get("spec") or {}, told.get("status") or {}
+    metadata = reported.get("metadata") or {}
+    spec, status = reported.get("spec") or {}, reported.get("status") or {}
     leaves = metadata.get("deletionTimestamp")
     owners = metadata.get("ownerReferences") or ()
     is_mirror = _MIRROR in (metadata.get("annotations") or {})
@@ -135,6 +138,8 @@ def read_pod(told: Mapping[str, Any], unix_s_of: Any) -> PodInKubernetes:
         phase=str(status.get("phase", "Unknown")),
         is_leaving=leaves is not None,
         leaves_by_unix_s=None if leaves is None else unix_s_of(leaves),
-        is_of_node=is_mirror or any(one.get("kind") in _NODE_KINDS for one in owners),
-        finalizers=tuple(str(one) for one in (metadata.get("finalizers") or ())[:_FINALIZERS_MAX]),
+        is_of_node=is_mirror or any(owner.get("kind") in _NODE_KINDS for owner in owners),
+        finalizers=tuple(
+            str(item) for item in (metadata.get("finalizers") or ())[:_FINALIZERS_MAX]
+        ),
     )

@@ -53,8 +53,8 @@ class KubernetesClient:
     def nodes(self, names: Iterable[str]) -> dict[str, ManagedNode]:
         """Return these nodes, without those that Kubernetes does not know."""
         found = {}
-        for name, told in self.node_objects(names).items():
-            node = read_node(told, _unix_s)
+        for name, reported in self.node_objects(names).items():
+            node = read_node(reported, _unix_s)
             # Only of a node that we have cordoned it matters whether it is empty yet.
             is_used = mark_in(node.reason) is not None and self._is_used(name)
             found[name] = replace(node, is_used=is_used)
@@ -64,16 +64,16 @@ class KubernetesClient:
         """Return the objects of these nodes, by name, without those that Kubernetes does not know."""
         wanted = sorted(set(names))
         if len(wanted) <= self._list_over:
-            asked = ((name, self.node(name)) for name in wanted)
-            return {name: told for name, told in asked if told is not None}
+            requested = ((name, self.node(name)) for name in wanted)
+            return {name: reported for name, reported in requested if reported is not None}
         known = set(wanted)
         found: dict[str, dict[str, Any]] = {}
-        for count, told in enumerate(self._all("/api/v1/nodes", [], self._page)):
+        for count, reported in enumerate(self._all("/api/v1/nodes", [], self._page)):
             if count >= NODES_MAX:
                 raise KubernetesError(f"Kubernetes has more than {NODES_MAX} nodes")
-            name = str((told.get("metadata") or {}).get("name", ""))
+            name = str((reported.get("metadata") or {}).get("name", ""))
             if name in known:
-                found[name] = told
+                found[name] = reported
         return found
 
     def _all(
@@ -83,9 +83,11 @@ class KubernetesClient:
         limited = [*query, ("limit", str(page))]
         more = ""
         while True:
-            told = self._api.call("GET", path, [*limited, ("continue", more)] if more else limited)
-            yield from told.get("items") or ()
-            more = (told.get("metadata") or {}).get("continue") or ""
+            reported = self._api.call(
+                "GET", path, [*limited, ("continue", more)] if more else limited
+            )
+            yield from reported.get("items") or ()
+            more = (reported.get("metadata") or {}).get("continue") or ""
             if not more:
                 return
 
@@ -98,9 +100,9 @@ class KubernetesClient:
 
     def node_count(self) -> int:
         """Return how many nodes Kubernetes has."""
-        told = self._api.call("GET", "/api/v1/nodes", [("limit", "1")])
-        more = (told.get("metadata") or {}).get("remainingItemCount") or 0
-        return len(told.get("items") or ()) + int(more)
+        reported = self._api.call("GET", "/api/v1/nodes", [("limit", "1")])
+        more = (reported.get("metadata") or {}).get("remainingItemCount") or 0
+        return len(reported.get("items") or ()) + int(more)
 
     def pods_on(
         self, node: str, job: str = "", *, may_be_old: bool = False
@@ -115,7 +117,7 @@ class KubernetesClient:
         if job:
             query.append(("labelSelector", f"{JOB}={job}"))
         pods = self._all("/api/v1/pods", query, self._page)
-        found = [read_pod(one, _unix_s) for one in islice(pods, PODS_MAX + 1)]
+        found = [read_pod(pod, _unix_s) for pod in islice(pods, PODS_MAX + 1)]
         if len(found) > PODS_MAX:
             raise KubernetesError(f"{node} has more than {PODS_MAX} pods")
         return found
@@ -123,8 +125,8 @@ class KubernetesClient:
     def subjects_on(self, node: str) -> frozenset[str]:
         """Return the subjects of the namespaces that have pods on the node."""
         pods = self.pods_on(node, may_be_old=True)
-        namespaces = {one.namespace for one in pods if not one.is_over and not one.is_of_node}
-        found = {self.subject_of(one) for one in sorted(namespaces)[:NAMESPACES_MAX]}
+        namespaces = {pod.namespace for pod in pods if not pod.is_over and not pod.is_of_node}
+        found = {self.subject_of(namespace) for namespace in sorted(namespaces)[:NAMESPACES_MAX]}
         return frozenset(found - {""})
 
     def has_pod(self, node: str, pods: Iterable[str]) -> bool:
@@ -138,20 +140,20 @@ class KubernetesClient:
     def subject_of(self, namespace: str) -> str:
         """Return whose pods a namespace has, by the label that only the cluster's administrators set; empty: it says nobody's."""
         try:
-            told = self._api.call("GET", f"/api/v1/namespaces/{quote(namespace, safe='')}")
+            reported = self._api.call("GET", f"/api/v1/namespaces/{quote(namespace, safe='')}")
         except KubernetesUnknownError:
             return ""
-        labels = (told.get("metadata") or {}).get("labels") or {}
+        labels = (reported.get("metadata") or {}).get("labels") or {}
         return str(labels.get(SUBJECT, ""))
 
     def pod(self, reference: str) -> PodInKubernetes | None:
         """Return the pod of this UID, or None where it is gone: another of the same name is not it."""
         namespace, name, uid = reference.split("/")
         try:
-            told = self._api.call("GET", _pod_path(namespace, name))
+            reported = self._api.call("GET", _pod_path(namespace, name))
         except KubernetesUnknownError:
             return None
-        pod = read_pod(told, _unix_s)
+        pod = read_pod(reported, _unix_s)
         return pod if pod.uid == uid else None
 
     def review_token(self, token: str) -> ReviewedToken:
@@ -162,15 +164,15 @@ class KubernetesClient:
 
     def _is_used(self, node: str) -> bool:
         pods = self.pods_on(node, may_be_old=True)
-        return any(not one.is_over and not one.is_of_node for one in pods)
+        return any(not pod.is_over and not pod.is_of_node for pod in pods)
 
     # Acting.
 
     def drain(self, node: str, reason: str) -> None:
         """Cordon the node, with the reason as annotation; one that is cordoned is left as it is."""
 
-        def change(told: Mapping[str, Any]) -> dict[str, Any] | None:
-            seen = read_node(told)
+        def change(reported: Mapping[str, Any]) -> dict[str, Any] | None:
+            seen = read_node(reported)
             if seen.is_drained:
                 if seen.reason == reason:
                     return None
@@ -186,8 +188,8 @@ class KubernetesClient:
     def undrain(self, node: str) -> None:
         """Take our cordon back; anybody else's stays."""
 
-        def change(told: Mapping[str, Any]) -> dict[str, Any] | None:
-            seen = read_node(told)
+        def change(reported: Mapping[str, Any]) -> dict[str, Any] | None:
+            seen = read_node(reported)
             if not seen.is_drained:
                 return None
             if mark_in(seen.reason) is None:
@@ -203,13 +205,13 @@ class KubernetesClient:
         """Read the node, and send what is to change of this version; kubelets update nodes all the time."""
         until_s = time.monotonic() + self._api.timeout_s
         while True:
-            told = self.node(node)
-            if told is None:
+            reported = self.node(node)
+            if reported is None:
                 raise KubernetesError(f"Kubernetes has no node {node}")
-            patch = change(told)
+            patch = change(reported)
             if patch is None:
                 return
-            version = (told.get("metadata") or {}).get("resourceVersion")
+            version = (reported.get("metadata") or {}).get("resourceVersion")
             metadata = {**patch["metadata"], "name": node, "resourceVersion": version}
             body = {**patch, "apiVersion": "v1", "kind": "Node", "metadata": metadata}
             try:
@@ -249,9 +251,9 @@ class KubernetesClient:
 
     def _eviction_version(self) -> str:
         """Return the version of evictions here: policy/v1 since Kubernetes 1.22, policy/v1beta1 before."""
-        for one in self._api.call("GET", "/api/v1").get("resources") or ():
-            if one.get("name") == "pods/eviction":
-                return f"{one.get('group', 'policy')}/{one.get('version', 'v1')}"
+        for item in self._api.call("GET", "/api/v1").get("resources") or ():
+            if item.get("name") == "pods/eviction":
+                return f"{item.get('group', 'policy')}/{item.get('version', 'v1')}"
         raise KubernetesError("the API has no pods/eviction")
 
 

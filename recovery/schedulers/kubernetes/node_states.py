@@ -31,22 +31,24 @@ class SeenNode:
         return self.ready == "True" and not is_noted
 
 
-def read_state(told: Mapping[str, Any], unix_s: float) -> SeenNode:
+def read_state(reported: Mapping[str, Any], unix_s: float) -> SeenNode:
     """Return the state in a node's object."""
-    node = read_node(told)
-    conditions = (told.get("status") or {}).get("conditions") or ()
-    ready: Mapping[str, Any] = next((one for one in conditions if one.get("type") == "Ready"), {})
+    node = read_node(reported)
+    conditions = (reported.get("status") or {}).get("conditions") or ()
+    ready: Mapping[str, Any] = next(
+        (condition for condition in conditions if condition.get("type") == "Ready"), {}
+    )
     status = str(ready.get("status", ""))
     said = [] if status == "True" else [_condition_text("Ready", ready)]
     said += [
-        _condition_text(str(one.get("type")), one)
-        for one in conditions
-        if one.get("type") != "Ready" and one.get("status") == "True"
+        _condition_text(str(condition.get("type")), condition)
+        for condition in conditions
+        if condition.get("type") != "Ready" and condition.get("status") == "True"
     ]
     taints = [
-        _short(_taint_text(one))
-        for one in (told.get("spec") or {}).get("taints") or ()
-        if one.get("key") != _CORDON_TAINT
+        _short(_taint_text(item))
+        for item in (reported.get("spec") or {}).get("taints") or ()
+        if item.get("key") != _CORDON_TAINT
     ]
     return SeenNode(
         node=node.name,

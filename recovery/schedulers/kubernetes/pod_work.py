@@ -71,16 +71,18 @@ class PodWork:
         if len(ended) < len(work.pods or ()):
             self._bench.wait(work, memory, waits)
             return
-        worst = max((one.outcome for one in ended), key=_WORST.index, default=SlurmOutcome.DONE)
-        self._bench.end(work, worst, "; ".join(one.text for one in ended) or f"no pod is on {name}")
+        worst = max((item.outcome for item in ended), key=_WORST.index, default=SlurmOutcome.DONE)
+        self._bench.end(
+            work, worst, "; ".join(item.text for item in ended) or f"no pod is on {name}"
+        )
 
     def _first_look(self, work: Work, node: ManagedNode) -> MoveEnd | MoveWait | None:
         """Keep which pods are meant, and return None; or return why nothing is done."""
         job, ledger = work.request.pods_of, self._bench.ledger
         if not self._limits.allows(SchedulerAction.EVICT):
             return MoveEnd(SlurmOutcome.DRY, f"would evict the pods of job {job} from {node.name}")
-        drains = [one for one in ledger.open if one.request.action is SchedulerAction.DRAIN]
-        if any(node.name in one.request.nodes for one in drains):
+        drains = [item for item in ledger.open if item.request.action is SchedulerAction.DRAIN]
+        if any(node.name in drain.request.nodes for drain in drains):
             return MoveWait(f"{node.name} is being cordoned")
         if not node.is_drained:
             # What replaces them would come back to the node.
@@ -96,7 +98,7 @@ class PodWork:
                 f"{lately} pods were evicted by rankmend within an hour: "
                 f"kubernetes.evictions_per_hour_max is {self._limits.evictions_per_hour_max}",
             )
-        self._bench.write(PodsSeen(work.request.key, tuple(one.reference for one in pods)))
+        self._bench.write(PodsSeen(work.request.key, tuple(pod.reference for pod in pods)))
         return None
 
     def _pods_of(self, work: Work, node: str) -> list[PodInKubernetes] | MoveEnd:
@@ -104,7 +106,7 @@ class PodWork:
         job, owner = work.request.pods_of, work.request.subject
         if work.request.pods:
             # Their tokens have proved that they are the job's. One that is on another node by now is another matter.
-            named = [self._client.pod(one) for one in work.request.pods]
+            named = [self._client.pod(pod) for pod in work.request.pods]
             return [
                 pod
                 for pod in named
@@ -112,14 +114,14 @@ class PodWork:
             ]
         found = self._client.pods_on(node, job)
         # One of a DaemonSet would be back at once, and one of a file on the node never goes.
-        pods = [one for one in found if not one.is_over and not one.is_of_node]
-        spaces = {one.namespace for one in pods}
+        pods = [pod for pod in found if not pod.is_over and not pod.is_of_node]
+        spaces = {pod.namespace for pod in pods}
         theirs = {
             name for name in spaces if allows(OutsideAct.EVICT, {self._witness_of(name, owner)})
         }
         if pods and not theirs:
             return MoveEnd(SlurmOutcome.REFUSED, _foreign_text(spaces, owner))
-        pods = [one for one in pods if one.namespace in theirs]
+        pods = [pod for pod in pods if pod.namespace in theirs]
         if len(pods) > _PODS_MAX:
             return MoveEnd(SlurmOutcome.REFUSED, f"{len(pods)} pods of job {job} are on {node}")
         return pods

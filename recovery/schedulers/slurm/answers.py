@@ -70,8 +70,8 @@ def _read_node(line: str) -> ManagedNode:
     if match is not None:
         reason, reason_by = match.group(1), match.group(2)
         line = line[: match.start()]
-    told = _fields(line)
-    base, *flags = told.get("State", "").split("+")
+    reported = _fields(line)
+    base, *flags = reported.get("State", "").split("+")
     # Older versions write marks behind the state: IDLE*, ALLOCATED@.
     marks = {"*": "NOT_RESPONDING", "@": "REBOOT_REQUESTED", "^": "REBOOT_ISSUED"}
     while base and not base[-1].isalpha():
@@ -79,13 +79,13 @@ def _read_node(line: str) -> ManagedNode:
         base = base[:-1]
     is_used = base in ("ALLOCATED", "MIXED", "COMPLETING") or "COMPLETING" in flags
     return ManagedNode(
-        name=told.get("NodeName", ""),
+        name=reported.get("NodeName", ""),
         base=base,
         flags=frozenset(flags),
         reason="" if reason in _NOTHING else reason,
         reason_by=reason_by,
-        boot_unix_s=_seconds(told.get("BootTime", "")),
-        is_used=is_used or told.get("CPUAlloc", "0") != "0",
+        boot_unix_s=_seconds(reported.get("BootTime", "")),
+        is_used=is_used or reported.get("CPUAlloc", "0") != "0",
     )
 
 
@@ -98,32 +98,32 @@ def read_jobs(text: str) -> list[JobInSlurm]:
 def _read_job(block: str) -> JobInSlurm:
     first, *lines = block.splitlines()
     number = first.partition("=")[2].partition(" ")[0]
-    told = {"JobName": first.partition("JobName=")[2]}
+    reported = {"JobName": first.partition("JobName=")[2]}
     for line in lines:
         name, _equals, value = line.strip().partition("=")
         found = {name: value} if name in _FREE else _fields(line)
-        for key in found.keys() & told.keys():
+        for key in found.keys() & reported.keys():
             raise SourceError(f"Slurm gives {key} of job {number} twice")
-        told.update(found)
-    state, *flags = told.get("JobState", "").split(",")
-    priority = told.get("Priority", "")
+        reported.update(found)
+    state, *flags = reported.get("JobState", "").split(",")
+    priority = reported.get("Priority", "")
     return JobInSlurm(
         number=number,
         state=state,
-        reason=_something(told, "Reason"),
+        reason=_something(reported, "Reason"),
         flags=frozenset(flags),
-        restarts=_number(told.get("Restarts", "")),
+        restarts=_number(reported.get("Restarts", "")),
         priority=int(priority) if priority.isdigit() else None,
-        is_batch=told.get("BatchFlag", "1") != "0",
-        may_requeue=told.get("Requeue", "1") != "0",
-        nodes=_something(told, "NodeList"),
-        excluded=_something(told, "ExcNodeList"),
-        exit_code=told.get("ExitCode", "0:0"),
-        run_s=duration_s(told.get("RunTime", "")),
-        start=_something(told, "StartTime"),
-        submitted=_something(told, "SubmitTime"),
-        output=_something(told, "StdOut"),
-        fields=told,
+        is_batch=reported.get("BatchFlag", "1") != "0",
+        may_requeue=reported.get("Requeue", "1") != "0",
+        nodes=_something(reported, "NodeList"),
+        excluded=_something(reported, "ExcNodeList"),
+        exit_code=reported.get("ExitCode", "0:0"),
+        run_s=duration_s(reported.get("RunTime", "")),
+        start=_something(reported, "StartTime"),
+        submitted=_something(reported, "SubmitTime"),
+        output=_something(reported, "StdOut"),
+        fields=reported,
     )
 
 
@@ -136,8 +136,8 @@ def _fields(line: str) -> dict[str, str]:
     return found
 
 
-def _something(told: Mapping[str, str], name: str) -> str:
-    value = told.get(name, "")
+def _something(reported: Mapping[str, str], name: str) -> str:
+    value = reported.get(name, "")
     return "" if value in _NOTHING else value
 
 

@@ -62,18 +62,20 @@ class SlurmClient:
         """Return the jobs with this comment, the oldest first."""
         words = ["squeue", "--all", "--states=all", "--noheader", "--format=%i %k"]
         lines = (line.split(" ", 1) for line in self._run(words).splitlines())
-        found = [one[0].strip() for one in lines if len(one) == 2 and one[1].strip() == comment]
-        return sorted(found, key=lambda one: int(one) if one.isdigit() else 0)
+        found = [line[0].strip() for line in lines if len(line) == 2 and line[1].strip() == comment]
+        return sorted(found, key=lambda item: int(item) if item.isdigit() else 0)
 
     def steps(self, number: str) -> set[str]:
         """Return the numbers of a job's steps that run, without those that Slurm adds to each job."""
         words = ["squeue", "--steps", "--jobs", number, "--noheader", "--format=%i"]
         try:
-            told = self._run(words).split()
+            reported = self._run(words).split()
         except SlurmUnknownError:
             return set()
         return {
-            step for _job, _dot, step in (one.rpartition(".") for one in told) if step.isdigit()
+            step
+            for _job, _dot, step in (word.rpartition(".") for word in reported)
+            if step.isdigit()
         }
 
     def expand(self, host_list: str) -> list[str]:

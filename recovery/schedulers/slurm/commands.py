@@ -92,12 +92,12 @@ class SlurmCommands:
         out = done.out.decode("utf-8", "replace")
         if done.code == 0:
             return out
-        told = done.errors.decode("utf-8", "replace").strip() or out.strip()
+        reported = done.errors.decode("utf-8", "replace").strip() or out.strip()
         if done.is_not_run:
             raise SlurmAwayError(
-                f"{_fault_text(words)}: cannot be run: {printable(told[:_FAULT_CHARACTERS_MAX])}"
+                f"{_fault_text(words)}: cannot be run: {printable(reported[:_FAULT_CHARACTERS_MAX])}"
             )
-        raise _error(words, done.code, told)
+        raise _error(words, done.code, reported)
 
     def _timeout_of(self, words: Sequence[str]) -> float:
         """Return the timeout of a command; one that changes something ends while the lease holds."""
@@ -118,14 +118,14 @@ def is_reading(words: Sequence[str]) -> bool:
     return program in _READERS or (program == "scontrol" and rest[:1] in _READS)
 
 
-def _error(words: Sequence[str], code: int, told: str) -> SlurmError:
-    text = f"{_fault_text(words)}: exit code {code}: {printable(told[:_FAULT_CHARACTERS_MAX])}"
-    lower = told.lower()
-    if any(one in lower for one in _AWAY):
+def _error(words: Sequence[str], code: int, reported: str) -> SlurmError:
+    text = f"{_fault_text(words)}: exit code {code}: {printable(reported[:_FAULT_CHARACTERS_MAX])}"
+    lower = reported.lower()
+    if any(item in lower for item in _AWAY):
         return SlurmAwayError(text)
-    if any(one in lower for one in _DENIED):
+    if any(item in lower for item in _DENIED):
         return SlurmDeniedError(f"{text} (the controller must be a Slurm operator)")
-    if any(one in lower for one in _UNKNOWN):
+    if any(item in lower for item in _UNKNOWN):
         return SlurmUnknownError(text)
     return SlurmError(text)
 

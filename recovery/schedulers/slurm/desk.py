@@ -141,7 +141,7 @@ class RequestDesk:
                 raise ConfigError(
                     f"{own} requests to {self.limits.manager} are open for jobs of {request.subject}: {request.key} is refused"
                 )
-            asked = SlurmAsked(
+            requested = SlurmAsked(
                 request.key,
                 request.action.value,
                 tuple(dict.fromkeys(request.nodes)),
@@ -158,7 +158,7 @@ class RequestDesk:
                 request.job_id[:200],
                 request.sharer[:200],
             )
-            self._hand_in(asked)
+            self._hand_in(requested)
         log.info("asked of %s", self.limits.manager, extra=fields_of(request))
 
     def take_back(self, node: str, who: str, reason: str) -> bool:

@@ -65,7 +65,7 @@ class Work:
 
     def did(self, act: SlurmAct, about: str = "") -> tuple[Act, ...]:
         return tuple(
-            one for one in self.acts if one.act is act and (not about or one.about == about)
+            item for item in self.acts if item.act is act and (not about or item.about == about)
         )
 
 
@@ -222,11 +222,11 @@ def _(record: SlurmAsked, ledger: SlurmLedger, unix_s: float) -> SlurmLedger:
         record.job_id,
         record.sharer,
     )
-    kept = dict(ledger.works)
-    over = len(kept) - _ENDED_KEPT
-    for key in [key for key, work in kept.items() if work.ended is not None][: max(0, over)]:
-        del kept[key]
-    return replace(ledger, works={**kept, record.key: Work(request, unix_s)})
+    retained = dict(ledger.works)
+    over = len(retained) - _ENDED_KEPT
+    for key in [key for key, work in retained.items() if work.ended is not None][: max(0, over)]:
+        del retained[key]
+    return replace(ledger, works={**retained, record.key: Work(request, unix_s)})
 
 
 @_fold.register
@@ -292,11 +292,11 @@ def _(record: PodEnded, ledger: SlurmLedger, _unix_s: float) -> SlurmLedger:
 @_fold.register
 def _(record: PodProved, ledger: SlurmLedger, _unix_s: float) -> SlurmLedger:
     key = record.job_id, record.node
-    kept = {known: proved for known, proved in ledger.pods_proved.items() if known != key}
-    kept[key] = record
-    for old in list(kept)[:-_PODS_KEPT]:
-        del kept[old]
-    return replace(ledger, pods_proved=kept)
+    retained = {known: proved for known, proved in ledger.pods_proved.items() if known != key}
+    retained[key] = record
+    for old in list(retained)[:-_PODS_KEPT]:
+        del retained[old]
+    return replace(ledger, pods_proved=retained)
 
 
 @_fold.register
@@ -343,7 +343,7 @@ def _(record: SlurmNodeEmpty, ledger: SlurmLedger, unix_s: float) -> SlurmLedger
 def _(record: SlurmReturnAllowed, ledger: SlurmLedger, unix_s: float) -> SlurmLedger:
     past = ledger.history(record.node)
     text = f"{record.who}: {record.reason}"
-    drains = tuple(replace(one, is_forgiven=True) for one in past.drains)
+    drains = tuple(replace(drain, is_forgiven=True) for drain in past.drains)
     events = _more(past, unix_s, NodeEventKind.ALLOWED, text)
     past = replace(past, allowed=record, drains=drains, events=events)
     return _at(ledger, record.node, past)

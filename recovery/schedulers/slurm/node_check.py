@@ -67,8 +67,8 @@ class _Check:
     ) -> None:
         self._words = list(words)
         self._timeout_s = timeout_s
-        kept = {name: environment[name] for name in _KEPT if name in environment}
-        self._environment = {**kept, "LC_ALL": "C.UTF-8"}
+        retained = {name: environment[name] for name in _KEPT if name in environment}
+        self._environment = {**retained, "LC_ALL": "C.UTF-8"}
         self._end: CheckEnd | None = None
         self._should_stop = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None

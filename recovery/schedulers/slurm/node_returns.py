@@ -90,18 +90,22 @@ class NodeReturns:
         """Return whether a check can start now."""
         if len(self._running) >= self._bench.limits.return_checks_max:
             return False
-        due = [one.due_unix_s for one in self.standings.values() if one.due_unix_s is not None]
+        due = [
+            standing.due_unix_s
+            for standing in self.standings.values()
+            if standing.due_unix_s is not None
+        ]
         return bool(due) and min(due) <= self._bench.clock.unix_s()
 
     def look(self, seen: Mapping[str, ManagedNode]) -> None:
         """Start the checks that are due; ``seen``: the nodes with a drain of ours, as their manager reports them now."""
         standings: dict[str, ReturnStanding] = {}
         due: list[tuple[float, str]] = []
-        asked = {node for work in self._bench.ledger.open for node in work.request.nodes}
+        requested = {node for work in self._bench.ledger.open for node in work.request.nodes}
         for node in self._bench.ledger.ours:
-            one = seen.get(node)
-            if one is not None:
-                standings[node] = self._stand(node, one, is_asked=node in asked)
+            item = seen.get(node)
+            if item is not None:
+                standings[node] = self._stand(node, item, is_asked=node in requested)
         now_unix_s = self._bench.clock.unix_s()
         for node, standing in standings.items():
             if standing.due_unix_s is not None and standing.due_unix_s <= now_unix_s:

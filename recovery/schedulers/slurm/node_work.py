@@ -58,8 +58,8 @@ class NodeWork:
             waits = self._move_node(work, node, move, memory) or waits
         work = self._bench.ledger.works[work.request.key]
         if len(work.nodes) == len(work.request.nodes):
-            worst = max((one.outcome for one in work.nodes.values()), key=_WORST.index)
-            self._bench.end(work, worst, "; ".join(one.text for one in work.nodes.values()))
+            worst = max((item.outcome for item in work.nodes.values()), key=_WORST.index)
+            self._bench.end(work, worst, "; ".join(item.text for item in work.nodes.values()))
         else:
             self._bench.wait(work, memory, waits)
 
@@ -140,7 +140,7 @@ class NodeWork:
     def look_for_others(self, nodes: Sequence[str]) -> None:
         """Journal once each drain that somebody else has put on one of these nodes."""
         ledger = self._bench.ledger
-        known = {(one.node, one.reason) for _at_s, one in ledger.drains_seen}
+        known = {(item.node, item.reason) for _at_s, item in ledger.drains_seen}
         wanted = [node for node in nodes if not ledger.history(node).is_ours]
         for node, seen in self._bench.client.nodes(wanted).items() if wanted else ():
             if seen.is_drained and (node, seen.reason) not in known:

@@ -72,11 +72,11 @@ def _starts(work: Work) -> tuple[Act, ...]:
 def _since_put_back(work: Work, act: SlurmAct) -> tuple[Act, ...]:
     """Return these acts since the job was last put back in place of having started."""
     latest: list[Act] = []
-    for one in work.acts:
-        if one.act in (SlurmAct.REQUEUE_AGAIN, SlurmAct.SUBMIT):
+    for item in work.acts:
+        if item.act in (SlurmAct.REQUEUE_AGAIN, SlurmAct.SUBMIT):
             latest = []
-        elif one.act is act:
-            latest.append(one)
+        elif item.act is act:
+            latest.append(item)
     return tuple(latest)
 
 
@@ -109,7 +109,7 @@ def _vanished(work: Work, number: str, facts: JobFacts) -> Move:
 def _hold(work: Work, before: SlurmJobSeen, job: JobInSlurm, facts: JobFacts) -> Move | None:
     """Return what to do until the job is held and waits, or None once it does."""
     number = job.number
-    again = [one for one in work.acts if one.act in (SlurmAct.REQUEUE_AGAIN, SlurmAct.SUBMIT)]
+    again = [item for item in work.acts if item.act in (SlurmAct.REQUEUE_AGAIN, SlurmAct.SUBMIT)]
     if job.state == "COMPLETING" or "COMPLETING" in job.flags or job.state.startswith("REQUEUE"):
         return MoveWait(f"job {number} is being ended")
     if job.is_held and (again or job.reason != "JobHeldUser"):

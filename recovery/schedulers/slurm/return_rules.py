@@ -51,7 +51,7 @@ def stands_alone(
 def offences(past: NodeHistory, limits: NodeLimits, now_unix_s: float) -> int:
     """Return how often we drained the node lately, since a person has last returned it."""
     since_s = now_unix_s - limits.offence_days * DAY_S
-    return sum(one.unix_s > since_s and not one.is_forgiven for one in past.drains)
+    return sum(drain.unix_s > since_s and not drain.is_forgiven for drain in past.drains)
 
 
 def not_ready(seen: ManagedNode, manager: str) -> ReturnStanding | None:

@@ -200,7 +200,7 @@ class BmcPower:
 class PowerDesk(Protocol):
     """The cluster's rules (`recovery.controller.cluster.cluster.ClusterController`)."""
 
-    def allow_power_off(self, asked: PowerOffAsked) -> bool: ...
+    def allow_power_off(self, requested: PowerOffAsked) -> bool: ...
 
 
 class ServicePowerSwitch:
@@ -223,10 +223,10 @@ class ServicePowerSwitch:
         self._is_heard = is_heard
         self._ask_heard = ask_heard
 
-    def allow_off(self, asked: PowerOffAsked, /) -> bool:
-        if not self._power.is_on(asked.node) or self._is_heard(asked.node):
+    def allow_off(self, requested: PowerOffAsked, /) -> bool:
+        if not self._power.is_on(requested.node) or self._is_heard(requested.node):
             return False
-        return self._desk.allow_power_off(asked)
+        return self._desk.allow_power_off(requested)
 
     def switch_off(self, node: str, /) -> None:
         self._power.switch_off(node, lambda: not self._ask_heard(node))

@@ -80,8 +80,8 @@ class BmcReadings:
 
     def note_state(self, node: str, state: PowerState, unix_s: float) -> None:
         with self._lock:
-            one = self._of(node)
-            one.state, one.state_unix_s, one.fault = state, unix_s, None
+            item = self._of(node)
+            item.state, item.state_unix_s, item.fault = state, unix_s, None
             self._refused.pop(node, None)
 
     def note_failure(
@@ -92,10 +92,10 @@ class BmcReadings:
         ``credentials``: which were used, as in `NodeBmc.credentials`.
         """
         with self._lock:
-            one = self._of(node)
-            is_news = one.fault is not fault
-            one.fault = fault
-            one.failures[fault] += 1
+            item = self._of(node)
+            is_news = item.fault is not fault
+            item.fault = fault
+            item.failures[fault] += 1
             if fault is BmcFault.REFUSED:
                 self._refused[node] = (now_s, credentials)
             return is_news
@@ -117,7 +117,7 @@ class BmcReadings:
         """
         with self._lock:
             self._checked = checked
-            self._nodes = {node: one for node, one in self._nodes.items() if node in nodes}
+            self._nodes = {node: item for node, item in self._nodes.items() if node in nodes}
             self._refused = {
                 node: (at_s, credentials)
                 for node, (at_s, credentials) in self._refused.items()
@@ -156,13 +156,13 @@ class BmcReadings:
             labels=("stage",),
         )
         with self._lock:
-            for node, one in self._nodes.items():
-                if one.state is not None:
-                    state.add_metric((node,), STATE_IDS[one.state])
-                    read_at.add_metric((node,), one.state_unix_s)
+            for node, item in self._nodes.items():
+                if item.state is not None:
+                    state.add_metric((node,), STATE_IDS[item.state])
+                    read_at.add_metric((node,), item.state_unix_s)
                 if self._checked is None or node in self._checked:
-                    success.add_metric((node,), one.fault is None)
-                for fault, count in one.failures.items():
+                    success.add_metric((node,), item.fault is None)
+                for fault, count in item.failures.items():
                     failures.add_metric((node, fault.value), count)
             for stage in PowerOffStage:
                 power_offs.add_metric((stage.value,), self._power_offs[stage])
@@ -170,7 +170,7 @@ class BmcReadings:
 
 
 def _words(kinds: type[Enum]) -> str:
-    return ", ".join(str(one.value) for one in kinds)
+    return ", ".join(str(kind.value) for kind in kinds)
 
 
 class BmcCheck:

@@ -94,7 +94,9 @@ class BmcDirectory:
         """Return the BMC of a node, or None where none is known."""
         named = self._named.get(node, len(self._rules))
         patterns = (number for number in self._patterns if number < named)
-        matching = (one for one in patterns if fnmatchcase(node, self._rules[one][0].match))
+        matching = (
+            pattern for pattern in patterns if fnmatchcase(node, self._rules[pattern][0].match)
+        )
         number = next(matching, named)
         if number == len(self._rules):
             return None
@@ -161,11 +163,11 @@ def _with_session(
 def read_power_state(get: Callable[[str], dict[str, Any]], system: str | None) -> PowerState:
     """Return the power state of a system, or of the only one; raise BmcError for any other answer."""
     path = find_system(get) if system is None else f"{SYSTEMS}/{system}"
-    told = get(path).get("PowerState")
+    reported = get(path).get("PowerState")
     try:
-        return PowerState(told)
+        return PowerState(reported)
     except ValueError:
-        raise BmcError(f"{path}: PowerState is {told!r:.80}", BmcFault.ANSWER) from None
+        raise BmcError(f"{path}: PowerState is {reported!r:.80}", BmcFault.ANSWER) from None
 
 
 def find_system(get: Callable[[str], dict[str, Any]]) -> str:

@@ -65,16 +65,18 @@ async def jobs_elsewhere(backend: Backend, subject: Subject) -> list[wire.JobVie
     fleet, peers = backend.worker.jobs.fleet, backend.peers
     if subject.via or peers is None or not (fleet.peers or fleet.jobs):
         return []
-    told: dict[str, wire.JobView] = {}
-    for one in await peers.jobs():
-        for view in one.answer.jobs if one.answer is not None and not one.problem else ():
-            told[view.job_id] = msgspec.structs.replace(view, controller=one.peer.title)
+    reported: dict[str, wire.JobView] = {}
+    for job in await peers.jobs():
+        for view in job.answer.jobs if job.answer is not None and not job.problem else ():
+            reported[view.job_id] = msgspec.structs.replace(view, controller=job.peer.title)
     running = backend.worker.jobs.running
     for job_id, elsewhere in backend.worker.jobs.fleet.jobs.items():
-        if job_id not in told:
-            told[job_id] = _last_of(backend, job_id, elsewhere)
+        if job_id not in reported:
+            reported[job_id] = _last_of(backend, job_id, elsewhere)
     return [
-        one for job_id, one in told.items() if job_id not in running and may_read_job(subject, one)
+        item
+        for job_id, item in reported.items()
+        if job_id not in running and may_read_job(subject, item)
     ]
 
 
@@ -121,11 +123,11 @@ async def others(backend: Backend, name: str, subject: Subject) -> list[ToldElse
 def nodes_of(answers: Iterable[ToldElsewhere]) -> list[wire.NodeView]:
     """Return the nodes in answers; those of an old answer were heard longer ago by that."""
     found = []
-    for one in answers:
-        for node in () if one.answer is None else one.answer.nodes:
+    for answer in answers:
+        for node in () if answer.answer is None else answer.answer.nodes:
             heard_s = node.heard_age_s
-            if one.age_s and heard_s is not None:
-                node = msgspec.structs.replace(node, heard_age_s=heard_s + one.age_s)  # noqa: PLW2901
+            if answer.age_s and heard_s is not None:
+                node = msgspec.structs.replace(node, heard_age_s=heard_s + answer.age_s)  # noqa: PLW2901
             found.append(node)
     return found
 
@@ -147,7 +149,7 @@ def notes_on_others(backend: Backend, subject: Subject) -> list[str]:
         notes.append(
             f"the controller on {peer.title} has not answered for {since_s:.0f} s ({why}): {jobs} of it shown as last reported"
         )
-    free = sum(one.holder not in fleet.peers for one in fleet.jobs.values())
+    free = sum(job.holder not in fleet.peers for job in fleet.jobs.values())
     if free:
         notes.append(
             f"{counted(free, 'job')} without a controller at this moment: one takes each within seconds"
@@ -156,4 +158,4 @@ def notes_on_others(backend: Backend, subject: Subject) -> list[str]:
 
 
 def _count(jobs: Iterable[JobElsewhere], peer: OtherController) -> str:
-    return counted(sum(one.holder == peer.controller_id for one in jobs), "job")
+    return counted(sum(job.holder == peer.controller_id for job in jobs), "job")

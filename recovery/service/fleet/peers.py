@@ -116,11 +116,11 @@ class OtherControllers:
                 await self.jobs()
                 await self._look_for_nodes()
             self.jobs_seen = {
-                one: seen for one, seen in self.jobs_seen.items() if one in fleet.jobs
+                item: seen for item, seen in self.jobs_seen.items() if item in fleet.jobs
             }
-            self._silent = {one: why for one, why in self._silent.items() if one in fleet.peers}
+            self._silent = {item: why for item, why in self._silent.items() if item in fleet.peers}
             self._failed_at_s = {
-                one: s for one, s in self._failed_at_s.items() if one in fleet.peers
+                item: s for item, s in self._failed_at_s.items() if item in fleet.peers
             }
 
     async def _look_for_nodes(self) -> None:
@@ -128,28 +128,30 @@ class OtherControllers:
         if not self._asks_for_nodes() or self._clock.now_s() - self._nodes_at_s < NODES_S:
             return
         answers = await self.gather("nodes", self._myself)
-        if all(one.answer is not None for one in answers):
+        if all(answer.answer is not None for answer in answers):
             self._nodes_at_s = self._clock.now_s()
-            self._learn_nodes(frozenset(node.node for one in answers for node in one.answer.nodes))
+            self._learn_nodes(
+                frozenset(node.node for answer in answers for node in answer.answer.nodes)
+            )
 
     async def jobs(self) -> list[ToldElsewhere]:
         """Return what the others say of all their jobs: the caller leaves out what its subject may not see."""
         answers = await self.gather("jobs", self._myself)
         now_s = self._clock.now_s()
-        for one in answers:
-            for view in () if one.answer is None else one.answer.jobs:
+        for answer in answers:
+            for view in () if answer.answer is None else answer.answer.jobs:
                 seen = self.jobs_seen.get(view.job_id)
                 self.changes += seen is None or _standing(seen.view) != _standing(view)
-                self.jobs_seen[view.job_id] = JobSeen(view, now_s - one.age_s)
+                self.jobs_seen[view.job_id] = JobSeen(view, now_s - answer.age_s)
         return answers
 
     def silent(self) -> list[tuple[OtherController, float, str]]:
         """Return who doesn't answer now, for how long, and why."""
         now_s, peers = self._clock.now_s(), self.fleet().peers
         return [
-            (peers[one], now_s - since_s, why)
-            for one, (since_s, why) in self._silent.items()
-            if one in peers
+            (peers[item], now_s - since_s, why)
+            for item, (since_s, why) in self._silent.items()
+            if item in peers
         ]
 
     async def gather(self, name: str, subject: Subject) -> list[ToldElsewhere]:
@@ -215,15 +217,15 @@ class OtherControllers:
         if subject.via:  # one of them has sent it to all
             return
         call, now_s = Call[Any](subject, {}, body), self._clock.now_s()
-        asked, missed = [], ""
+        requested, missed = [], ""
         for peer in self.fleet().peers.values():
             if not peer.secret:  # of an older version, which can't be told
                 continue
             if now_s - self._failed_at_s.get(peer.controller_id, float("-inf")) < AGAIN_S:
                 missed = peer.title
             else:
-                asked.append(self.ask(peer, self._route(name), call, PASS_ON_S_MAX))
-        for outcome in await asyncio.gather(*asked, return_exceptions=True):
+                requested.append(self.ask(peer, self._route(name), call, PASS_ON_S_MAX))
+        for outcome in await asyncio.gather(*requested, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
         if missed:

@@ -97,8 +97,10 @@ class FleetReader:
         running = read(_RUNNING, (self._ours,))
         desks = {name: str(holder) for name, holder in read(_DESKS, (list(DESKS),))}
         versions = {job_id: version for job_id, version, _holder in running}
-        known = {one: job.found for one, job in before.jobs.items()}
-        changed = [one for one, version in versions.items() if self._versions.get(one) != version]
+        known = {item: job.found for item, job in before.jobs.items()}
+        changed = [
+            item for item, version in versions.items() if self._versions.get(item) != version
+        ]
         known |= self._read(changed)
         jobs = {
             str(job_id): JobElsewhere(
@@ -117,22 +119,26 @@ class FleetReader:
         self, before: ControllerFleet, jobs: dict[str, JobElsewhere]
     ) -> dict[str, FoundJobs]:
         """Return the jobs that others have ended: those that ran until now, and once in a while all."""
-        asked = {uuid.UUID(one) for one in before.jobs.keys() - jobs.keys()}
-        kept = dict(before.ended)
+        requested = {uuid.UUID(key) for key in before.jobs.keys() - jobs.keys()}
+        retained = dict(before.ended)
         if self._looks % ALL_ENDED_LOOKS == ALL_ENDED_LOOKS - 1:
             all_ended = {row[0] for row in self._database.read(_ENDED)}
-            kept = {job_id: one for job_id, one in kept.items() if uuid.UUID(job_id) in all_ended}
-            asked |= {one for one in all_ended if str(one) not in kept}
-        found = {job_id: one for job_id, one in self._read(asked).items() if one.ended is not None}
-        return {job_id: one for job_id, one in (kept | found).items() if job_id not in jobs}
+            retained = {
+                job_id: item for job_id, item in retained.items() if uuid.UUID(job_id) in all_ended
+            }
+            requested |= {item for item in all_ended if str(item) not in retained}
+        found = {
+            job_id: item for job_id, item in self._read(requested).items() if item.ended is not None
+        }
+        return {job_id: item for job_id, item in (retained | found).items() if job_id not in jobs}
 
     def _read(self, job_ids: Iterable[uuid.UUID]) -> dict[str, FoundJobs]:
-        asked: list[uuid.UUID] = list(job_ids)
+        requested: list[uuid.UUID] = list(job_ids)
         found: dict[str, FoundJobs] = {}
-        for start in range(0, len(asked), _JOBS_MAX):
-            rows = self._database.read(_JOBS, (asked[start : start + _JOBS_MAX],))
+        for start in range(0, len(requested), _JOBS_MAX):
+            rows = self._database.read(_JOBS, (requested[start : start + _JOBS_MAX],))
             made, problems = self._decode(rows)
             for problem in problems:
                 log.warning("a job of another controller can't be read", extra={"error": problem})
-            found |= {one.job_id: one for one in made}
+            found |= {item.job_id: item for item in made}
         return found

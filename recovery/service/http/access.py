@@ -47,7 +47,7 @@ def peer_headers(secret: str, subject: Subject, title: str) -> dict[str, str]:
     roles = set(subject.roles - READERS)
     if subject.roles & READERS:
         roles.add(Role.READ)
-    told = _SpokenFor(
+    reported = _SpokenFor(
         subject.name,
         sorted(roles, key=lambda role: role.value),
         list(subject.nodes),
@@ -56,7 +56,7 @@ def peer_headers(secret: str, subject: Subject, title: str) -> dict[str, str]:
         title,
         _Reads.OWN if subject.reads_own_jobs_only else _Reads.FLEET,
     )
-    text = base64.urlsafe_b64encode(msgspec.json.encode(told)).decode("ascii")
+    text = base64.urlsafe_b64encode(msgspec.json.encode(reported)).decode("ascii")
     return {"Authorization": f"{SCHEME} {secret}", SUBJECT_HEADER: text}
 
 
@@ -70,19 +70,19 @@ def read_peer(secret: str, authorization: str, spoken_for: str | None) -> Subjec
     if not secret or not hmac.compare_digest(secret.encode(), given):
         raise DeniedError("this is not the secret of the present start of this controller", 401)
     try:
-        told = msgspec.json.decode(base64.urlsafe_b64decode(spoken_for or ""), type=_SpokenFor)
+        reported = msgspec.json.decode(base64.urlsafe_b64decode(spoken_for or ""), type=_SpokenFor)
     except (binascii.Error, ValueError, msgspec.DecodeError) as error:
         raise DeniedError(f"{SUBJECT_HEADER} can't be read: {error}", 401) from error
-    roles = frozenset(told.roles)
-    if Role.READ in roles and told.reads is not _Reads.OWN:
+    roles = frozenset(reported.roles)
+    if Role.READ in roles and reported.reads is not _Reads.OWN:
         roles |= {Role.FLEET_READ}
     return Subject(
-        told.name,
+        reported.name,
         roles,
-        tuple(told.nodes),
-        tuple(told.jobs),
-        f"{told.how} by way of {told.via}"[:200],
-        told.via[:200] or "another controller",
+        tuple(reported.nodes),
+        tuple(reported.jobs),
+        f"{reported.how} by way of {reported.via}"[:200],
+        reported.via[:200] or "another controller",
     )
 
 

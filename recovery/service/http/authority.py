@@ -168,7 +168,8 @@ def refuse_out_of_date(cert_file: str, ca_file: str | None, now_unix_s: float) -
 
 def _refuse_unless_valid(found: list[x509.Certificate], name: str, now_unix_s: float) -> None:
     spans = [
-        (one.not_valid_before_utc.timestamp(), one.not_valid_after_utc.timestamp()) for one in found
+        (certificate.not_valid_before_utc.timestamp(), certificate.not_valid_after_utc.timestamp())
+        for certificate in found
     ]
     if any(begins_s <= now_unix_s < ends_s for begins_s, ends_s in spans):
         return

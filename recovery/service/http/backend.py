@@ -111,5 +111,5 @@ class Backend:
     def sight(self, subject: Subject, nodes: Iterable[wire.NodeView] = ()) -> Sight:
         """Return what a subject sees of lists; ``nodes`` are those of all jobs."""
         known = self.worker.jobs.everywhere.items()
-        jobs = frozenset(job_id for job_id, one in known if may_read_job(subject, one))
-        return Sight(subject, jobs, frozenset(one.node for one in nodes if one.job_id in jobs))
+        jobs = frozenset(job_id for job_id, item in known if may_read_job(subject, item))
+        return Sight(subject, jobs, frozenset(node.node for node in nodes if node.job_id in jobs))

@@ -28,8 +28,8 @@ def describe(routes: Iterable[Route[Any, Any, Any]], version: str) -> dict[str, 
     """Return the description of the routes."""
     types: set[Any] = {wire.Problem}
     for route in routes:
-        types |= {one for one in _types(route) if one is not None}
-    listed = [one for one in types if isinstance(one, type)]
+        types |= {item for item in _types(route) if item is not None}
+    listed = [item for item in types if isinstance(item, type)]
     schemas, parts = msgspec.json.schema_components(
         [*listed, list[wire.Target]], ref_template="#/components/schemas/{name}"
     )
@@ -131,9 +131,9 @@ def _query_parameters(
 ) -> list[dict[str, Any]]:
     if route.query is None:
         return []
-    told = parts[schema(route.query.kind)["$ref"].rpartition("/")[2]]
-    required = told.get("required", [])
+    reported = parts[schema(route.query.kind)["$ref"].rpartition("/")[2]]
+    required = reported.get("required", [])
     return [
-        {"name": name, "in": "query", "required": name in required, "schema": one}
-        for name, one in told["properties"].items()
+        {"name": name, "in": "query", "required": name in required, "schema": item}
+        for name, item in reported["properties"].items()
     ]

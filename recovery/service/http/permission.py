@@ -114,7 +114,7 @@ def permit(subject: Subject, touch: Touch, jobs: Mapping[str, KnownJob]) -> tupl
     for name in touch.job_names:
         if not subject.may_use_job(name):
             raise DeniedError(f"{subject.name} may not run a job named {name!r}", 403)
-    allowed = tuple(one for one in touch.job_ids if _may_touch(subject, jobs[one], touch))
+    allowed = tuple(item for item in touch.job_ids if _may_touch(subject, jobs[item], touch))
     if touch.job_ids and not allowed:
         raise UnknownError(touch.absent)
     if touch.is_whole_job and subject.nodes and not subject.jobs:
@@ -217,9 +217,9 @@ def _limits(subject: Subject) -> str:
 # From a request to what it touches.
 
 
-def touch_of(touches: Touches, asked: Asked, world: World) -> Touch:
+def touch_of(touches: Touches, requested: Asked, world: World) -> Touch:
     """Return what a request concerns; raise UnknownError for an unknown job."""
-    return _TOUCH[touches](asked, world)
+    return _TOUCH[touches](requested, world)
 
 
 def _nothing(_asked: Asked, _world: World) -> Touch:
@@ -230,18 +230,18 @@ def _cluster(_asked: Asked, _world: World) -> Touch:
     return Touch(is_cluster=True)
 
 
-def _job(asked: Asked, world: World) -> Touch:
-    if "incident" in asked.parts:
-        return _incident(asked.parts["incident"], asked, world)
-    job_id = asked.parts.get("job")
-    if isinstance(asked.query, JobQuery):
-        job_id = asked.query.job
+def _job(requested: Asked, world: World) -> Touch:
+    if "incident" in requested.parts:
+        return _incident(requested.parts["incident"], requested, world)
+    job_id = requested.parts.get("job")
+    if isinstance(requested.query, JobQuery):
+        job_id = requested.query.job
     if job_id is None:  # the limits of all jobs
         return Touch()
     if job_id not in world.jobs:
         raise UnknownError(f"no job {job_id}")
-    if isinstance(asked.body, wire.JobCommand):
-        return _command(job_id, asked.body)
+    if isinstance(requested.body, wire.JobCommand):
+        return _command(job_id, requested.body)
     return Touch(job_ids=(job_id,), absent=f"no job {job_id}", is_read=True)
 
 
@@ -252,30 +252,32 @@ def _command(job_id: str, command: wire.JobCommand) -> Touch:
     return Touch(job_ids=(job_id,), absent=absent, is_whole_job=is_whole, job_nodes=nodes)
 
 
-def _incident(wanted: str, asked: Asked, world: World) -> Touch:
+def _incident(wanted: str, requested: Asked, world: World) -> Touch:
     """Return the jobs that an incident, or a job's own id, may belong to."""
     found = (wanted,) if wanted in world.jobs else tuple(
         job_id for job_id, job in world.jobs.items() if wanted.startswith(f"{job.incident_prefix}-")
     )  # fmt: skip
-    absent = f"no incident {wanted}" if asked.is_act else f"no incident or job {wanted}"
+    absent = f"no incident {wanted}" if requested.is_act else f"no incident or job {wanted}"
     if not found:
         raise UnknownError(absent)
-    return Touch(job_ids=found, absent=absent, is_whole_job=asked.is_act, is_read=not asked.is_act)
+    return Touch(
+        job_ids=found, absent=absent, is_whole_job=requested.is_act, is_read=not requested.is_act
+    )
 
 
-def _node(asked: Asked, _world: World) -> Touch:
-    return Touch(nodes=(asked.parts["node"],))
+def _node(requested: Asked, _world: World) -> Touch:
+    return Touch(nodes=(requested.parts["node"],))
 
 
-def _nodes(asked: Asked, world: World) -> Touch:
-    if isinstance(asked.body, wire.Window):
-        return Touch(nodes=tuple(asked.body.nodes))
-    window = world.windows.get(asked.parts["window"])
+def _nodes(requested: Asked, world: World) -> Touch:
+    if isinstance(requested.body, wire.Window):
+        return Touch(nodes=tuple(requested.body.nodes))
+    window = world.windows.get(requested.parts["window"])
     return Touch(is_cluster=True) if window is None else Touch(nodes=window.nodes)
 
 
-def _scope(asked: Asked, world: World) -> Touch:
-    kind, _colon, name = asked.parts["scope"].partition(":")
+def _scope(requested: Asked, world: World) -> Touch:
+    kind, _colon, name = requested.parts["scope"].partition(":")
     if kind == "job" and name in world.jobs:
         return Touch(job_ids=(name,), absent=f"no job {name}", is_whole_job=True)
     if kind == "node" and name:
@@ -283,23 +285,23 @@ def _scope(asked: Asked, world: World) -> Touch:
     return Touch(is_cluster=True)  # also of a job that has ended and was forgotten
 
 
-def _own_job(asked: Asked, world: World) -> Touch:
-    if isinstance(asked.body, wire.Join):
-        return Touch(job_names=(asked.body.name,), job_nodes=(asked.body.node,))
-    job_id = asked.parts["job"]
+def _own_job(requested: Asked, world: World) -> Touch:
+    if isinstance(requested.body, wire.Join):
+        return Touch(job_names=(requested.body.name,), job_nodes=(requested.body.node,))
+    job_id = requested.parts["job"]
     if job_id not in world.jobs:
         raise UnknownError(f"no job {job_id}")
-    node = asked.parts.get("node") or asked.body.node
+    node = requested.parts.get("node") or requested.body.node
     absent = f"no job {job_id}"
     return Touch(job_ids=(job_id,), absent=absent, owner_only=True, job_nodes=(node,))
 
 
-def _alerts(asked: Asked, _world: World) -> Touch:
-    return Touch(alerts=tuple({(one.node, one.job_id): None for one in asked.targets}))
+def _alerts(requested: Asked, _world: World) -> Touch:
+    return Touch(alerts=tuple({(target.node, target.job_id): None for target in requested.targets}))
 
 
-def _reported_node(asked: Asked, _world: World) -> Touch:
-    return Touch(alerts=((asked.body.node, ""),))
+def _reported_node(requested: Asked, _world: World) -> Touch:
+    return Touch(alerts=((requested.body.node, ""),))
 
 
 _TOUCH: Final[dict[Touches, Callable[[Asked, World], Touch]]] = {
@@ -350,20 +352,25 @@ class Sight:
             return cluster
         windows = [
             wire.WindowView(
-                one.window_id, seen, one.from_unix_s, one.until_unix_s, one.who, one.reason
+                window.window_id,
+                seen,
+                window.from_unix_s,
+                window.until_unix_s,
+                window.who,
+                window.reason,
             )
-            for one in cluster.windows
-            if (seen := [pattern for pattern in one.nodes if self._sees_pattern(pattern)])
+            for window in cluster.windows
+            if (seen := [pattern for pattern in window.nodes if self._sees_pattern(pattern)])
         ]
-        told = zip(cluster.notes, cluster.notes_about, strict=True)
-        noted = [(text, about) for text, about in told if self.sees_note(about)]
+        reported = zip(cluster.notes, cluster.notes_about, strict=True)
+        noted = [(text, about) for text, about in reported if self.sees_note(about)]
         return wire.Cluster(
-            paused=[one for one in cluster.paused if self._sees_scope(one.scope)],
-            held=[one for one in cluster.held if self.sees_node(one.node)],
+            paused=[item for item in cluster.paused if self._sees_scope(item.scope)],
+            held=[item for item in cluster.held if self.sees_node(item.node)],
             windows=windows,
             notes=[text for text, _about in noted],
             notes_about=[about for _text, about in noted],
-            findings=[one for one in cluster.findings if self.sees_node(one.node)],
+            findings=[finding for finding in cluster.findings if self.sees_node(finding.node)],
         )
 
     def _sees_scope(self, scope: str) -> bool:

@@ -416,14 +416,14 @@ class Api:
             rules = call.rules = desk.policy.alerts
             targets = tuple(target_of(alert, rules) for alert in given.alerts)
         is_query = route.query is not None
-        asked = Asked(
+        requested = Asked(
             call.parts,
             given if is_query else None,
             None if is_query else given,
             targets,
             is_act=route.kind is RequestKind.ACT,
         )
-        touch = touch_of(route.touches, asked, World(call.known, desk.ledger.windows))
+        touch = touch_of(route.touches, requested, World(call.known, desk.ledger.windows))
         try:
             call.job_ids = permit(call.subject, touch, call.known)
         except DeniedError:

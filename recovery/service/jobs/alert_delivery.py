@@ -50,20 +50,22 @@ class AlertDelivery:
     ) -> Delivered:
         """Accept alerts and pass each job its evidence."""
         self._note_running()
-        taken, heard = self._desk.take_alerts(alerts, self._jobs_on(), sender, rules, self._names)
-        for job_id, evidence in heard:
+        taken, received = self._desk.take_alerts(
+            alerts, self._jobs_on(), sender, rules, self._names
+        )
+        for job_id, evidence in received:
             job = self._jobs.running.get(job_id)
             if job is not None:
                 job.take_evidence(evidence)
         if taken.passed_over:
             fields = {"count": len(taken.passed_over), "first": taken.passed_over[0]}
             log.info("alerts that match no job", extra=fields)
-        return Delivered(taken.refused, frozenset(job_id for job_id, _evidence in heard))
+        return Delivered(taken.refused, frozenset(job_id for job_id, _evidence in received))
 
     def find_unrecorded(self, job_ids: Collection[str]) -> list[Job]:
         """Return those of the jobs in whose journals an alert that they have received is not durable yet."""
         jobs = [job for job_id in job_ids if (job := self._jobs.running.get(job_id)) is not None]
-        return [one for one in jobs if one.controller and not one.controller.has_recorded_evidence]
+        return [job for job in jobs if job.controller and not job.controller.has_recorded_evidence]
 
     def refuse_unwritten(self, job_ids: Collection[str]) -> None:
         """Raise JournalError if the disk of such a job keeps its alerts from being durable."""
@@ -86,14 +88,14 @@ class AlertDelivery:
 
     def _log_names(self) -> None:
         """Log each name once that alerts give a node and its launcher doesn't."""
-        told = self._desk.told_names
-        for one in told.unmatched:
-            if one.why is not NoMatch.UNHEARD and self._is_new((one.told, one.why.value)):
-                fields = {"told": one.told, "reason": one.why.value, "alertname": one.alertname}
-                level = logging.WARNING if one.is_telling else logging.INFO
+        reported = self._desk.told_names
+        for name in reported.unmatched:
+            if name.why is not NoMatch.UNHEARD and self._is_new((name.told, name.why.value)):
+                fields = {"told": name.told, "reason": name.why.value, "alertname": name.alertname}
+                level = logging.WARNING if name.is_telling else logging.INFO
                 text = "alerts name a node that is no launcher's: they count for no job"
-                log.log(level, text, extra={**fields, "similar": ", ".join(one.like)})
-        for match in told.matched:
+                log.log(level, text, extra={**fields, "similar": ", ".join(name.like)})
+        for match in reported.matched:
             if self._is_new((match.told, match.node)):
                 fields = {"told": match.told, "node": match.node, "match": match.match.value}
                 log.info("alerts call a node otherwise than its launcher", extra=fields)
@@ -129,7 +131,7 @@ class AlertDelivery:
         if self._jobs.is_shared:
             elsewhere = self._desk.elsewhere
             is_fresh = elsewhere is not None and self._now_s() - elsewhere.at_s <= ELSEWHERE_S_MAX
-            are_owned = all(one.holder in fleet.peers for one in fleet.jobs.values())
+            are_owned = all(item.holder in fleet.peers for item in fleet.jobs.values())
             is_whole = fleet is not ALONE and are_owned and (is_fresh or not fleet.peers)
             nodes.update(elsewhere.nodes if elsewhere is not None else ())
         domains = self._desk.policy.alerts.domains
@@ -138,8 +140,8 @@ class AlertDelivery:
     @property
     def asks_for_nodes(self) -> bool:
         """Return whether a name depends on which nodes other controllers have. For any thread."""
-        told = self._desk.told_names
-        return bool(told.matched or told.unmatched)
+        reported = self._desk.told_names
+        return bool(reported.matched or reported.unmatched)
 
     def _note_running(self) -> None:
         """Note the nodes of all jobs, also of one whose ranks are stopped just now: what is accused is a share of them."""

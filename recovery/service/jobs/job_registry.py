@@ -166,15 +166,15 @@ class JobRegistry:
         """Resume the jobs that are kept; what keeps one from it is in ``problems``."""
         found, problems = self._store.find()
         running = []
-        for one in found:
-            if one.ended is not None:
-                self._note_ended(one)
+        for item in found:
+            if item.ended is not None:
+                self._note_ended(item)
             else:
-                running.append(one)
+                running.append(item)
         for first in range(0, len(running), TAKEN_UP_MAX):
-            for one, error in self._take_up(running[first : first + TAKEN_UP_MAX]):
+            for item, error in self._take_up(running[first : first + TAKEN_UP_MAX]):
                 if not isinstance(error, HeldByOtherError):  # took it meanwhile
-                    problems.append(f"{one.job_id}: {error}")
+                    problems.append(f"{item.job_id}: {error}")
         for problem in problems:
             log.error("cannot resume a job", extra={"error": problem})
         self.problems = tuple(problems)
@@ -191,12 +191,12 @@ class JobRegistry:
     def _take_up(self, found: Sequence[FoundJobs]) -> list[tuple[FoundJobs, RankmendError]]:
         """Resume jobs, whose first records become durable together; return those that can't be, and why."""
         jobs, failed = [], []
-        for one in found:
+        for item in found:
             try:
-                stored = one.stored
+                stored = item.stored
                 job = self._hold(stored.owner, stored.join, stored, resumes=False, is_together=True)
             except RankmendError as error:
-                failed.append((one, error))
+                failed.append((item, error))
                 continue
             job.prepare()
             jobs.append(job)
@@ -232,7 +232,7 @@ class JobRegistry:
         job_id = str(hold.job_id)
         secret = before.secret if before is not None else new_secret()
         prefix = before.incident_prefix if before is not None else self._new_prefix(job_id)
-        kept = StoredJob(owner, secret, join, prefix)
+        retained = StoredJob(owner, secret, join, prefix)
         try:
             settings = settings_of(job_id, join, self.policy_for(join.name), parts, prefix)
             if not resumes and self._alive is not None:
@@ -242,13 +242,13 @@ class JobRegistry:
                 raise CallConflictError(f"job {job_id} has another key", "job_id", job_id)
             # One taken up is on disk as it is; writing it again would fail on a full disk.
             if resumes:
-                hold.save(kept)
+                hold.save(retained)
         except BaseException:
             hold.close()
             raise
         job = Job(
             hold=hold,
-            stored=kept,
+            stored=retained,
             settings=settings,
             parts=parts,
             orders=self._board,
@@ -326,10 +326,10 @@ class JobRegistry:
                 f"{owner} has {own} running jobs: its share of jobs.at_once_max (jobs.of_subject_percent)",
                 SHARE_RETRY_S,
             )
-        kept = self._kept_for_newcomers() if own and owner else 0
-        if kept and len(self.running) >= self._jobs_max - kept:
+        retained = self._kept_for_newcomers() if own and owner else 0
+        if retained and len(self.running) >= self._jobs_max - retained:
             raise TooManyError(
-                f"{len(self.running)} jobs are running: the last {kept} of jobs.at_once_max are for subjects without a job",
+                f"{len(self.running)} jobs are running: the last {retained} of jobs.at_once_max are for subjects without a job",
                 SHARE_RETRY_S,
             )
         if len(self.running) >= self._jobs_max:
@@ -372,7 +372,7 @@ class JobRegistry:
 
         A launcher may choose the UUID, and ids must name one incident: people approve by them.
         """
-        taken = {one.incident_prefix for one in self.everywhere.values()}
+        taken = {job.incident_prefix for job in self.everywhere.values()}
         taken |= {job.stored.incident_prefix or other[:8] for other, job in self.running.items()}
         prefix = job_id[:8]
         while prefix in taken:
@@ -389,18 +389,20 @@ class JobRegistry:
             self._generation = generation
             for job in self.running.values():
                 job.suspend("the lease of this controller has expired")
-        for job in [one for one in self.running.values() if one.is_elsewhere]:
+        for job in [item for item in self.running.values() if item.is_elsewhere]:
             self.let_go(job)
         self._hand_over()
         self._follow_fleet()
-        self._freed.update({one.job_id: one for one in self._store.freed()})
+        self._freed.update({jobs.job_id: jobs for jobs in self._store.freed()})
         freed = list(self._freed.values())[:TAKEN_UP_MAX]
-        for one in freed:
-            del self._freed[one.job_id]
+        for jobs in freed:
+            del self._freed[jobs.job_id]
         # Of those that run already a launcher was quicker.
-        for one, error in self._take_up([one for one in freed if one.job_id not in self.running]):
-            log.info("job not taken over", extra={"job_id": one.job_id, "why": str(error)})
-            self._store.give_up(one)
+        for item, error in self._take_up(
+            [jobs for jobs in freed if jobs.job_id not in self.running]
+        ):
+            log.info("job not taken over", extra={"job_id": item.job_id, "why": str(error)})
+            self._store.give_up(item)
         if freed:
             self._taken_over_at_s = self._clock.now_s()
             self._publish()
@@ -427,7 +429,7 @@ class JobRegistry:
             job = self.running.get(job_id)
             if job is not None and job.is_calm:
                 self._handed_at_s = now_s
-                self._moving = {one: s for one, s in self._moving.items() if s > now_s}
+                self._moving = {item: s for item, s in self._moving.items() if s > now_s}
                 self._moving[job_id] = now_s + MOVING_S
                 self.let_go(job)
                 return
@@ -467,8 +469,8 @@ class JobRegistry:
         except RankmendError as error:  # the next start finds it in the journal
             log.error("cannot save the end of a job", extra={"error": str(error)})  # noqa: TRY400
         job.close()
-        kept = dict(tuple(self.last_lines.items())[1 - LAST_LINES_MAX :])
-        self.last_lines = {**kept, job.job_id: job.lines.newest}
+        retained = dict(tuple(self.last_lines.items())[1 - LAST_LINES_MAX :])
+        self.last_lines = {**retained, job.job_id: job.lines.newest}
         del self.running[job.job_id]
         self._note_ended(FoundJobs(job.hold.stored_journal, job.job_id, job.stored, ended))
         self._publish()
@@ -495,13 +497,13 @@ class JobRegistry:
             for job_id, job in self.running.items()
         }
         ended = {
-            job_id: _registered(job_id, one.stored, one.ended.outcome, one.journal)
-            for job_id, one in self._ended.items()
-            if one.ended is not None
+            job_id: _registered(job_id, item.stored, item.ended.outcome, item.journal)
+            for job_id, item in self._ended.items()
+            if item.ended is not None
         }
         elsewhere = {
-            job_id: _registered(job_id, one.found.stored, None, one.found.journal)
-            for job_id, one in self.fleet.jobs.items()
+            job_id: _registered(job_id, job.found.stored, None, job.found.journal)
+            for job_id, job in self.fleet.jobs.items()
         }
         self.known = {**ended, **running}
         self.everywhere = {**ended, **elsewhere, **running} if elsewhere else self.known
@@ -535,8 +537,8 @@ class JobRegistry:
         due_unix_s = self._clock.unix_s() - self._ended_kept_s
         old = [
             job_id
-            for job_id, one in self._ended.items()
-            if one.ended is not None and one.ended.unix_s < due_unix_s
+            for job_id, item in self._ended.items()
+            if item.ended is not None and item.ended.unix_s < due_unix_s
         ]
         for job_id in old:
             self._forget(job_id)

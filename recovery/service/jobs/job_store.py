@@ -51,7 +51,7 @@ def encode_over(stored: StoredJob, before: bytes) -> bytes:
         known = msgspec.json.decode(before, type=dict[str, msgspec.Raw]) if before else {}
     except msgspec.DecodeError:
         known = {}
-    newer = {name: one for name, one in known.items() if name not in StoredJob.__struct_fields__}
+    newer = {name: item for name, item in known.items() if name not in StoredJob.__struct_fields__}
     made = msgspec.json.decode(msgspec.json.encode(stored), type=dict[str, msgspec.Raw])
     return msgspec.json.encode(newer | made)
 

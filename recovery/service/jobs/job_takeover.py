@@ -49,13 +49,13 @@ class JobTakeover:
 
     def expect(self, found: Sequence[FoundJobs]) -> None:
         """Note which free jobs are about to be opened one after another."""
-        self._expected = {one.job_id: one for one in found if one.ended is None}
-        self._ids |= {_key(one): job_id for job_id, one in self._expected.items()}
+        self._expected = {jobs.job_id: jobs for jobs in found if jobs.ended is None}
+        self._ids |= {_key(item): job_id for job_id, item in self._expected.items()}
 
     def prepare(self, found: Sequence[FoundJobs]) -> bool:
         """Take and read some of these free jobs for `ready`; return whether there are more of them."""
         taken = list(self._taken.values())
-        waiting = sum(0 if one.read is None else one.read.number for one in taken)
+        waiting = sum(0 if job.read is None else job.read.number for job in taken)
         if not found or waiting >= _WAITING_MAX:
             return bool(found)
         first = self._first_of(found)
@@ -106,34 +106,36 @@ class JobTakeover:
         some = found[:_JOBS_MAX]
         records = 0
         first: list[FoundJobs] = []
-        for one, known in zip(some, written(self._database, list(map(_name, some))), strict=True):
+        for jobs, known in zip(some, written(self._database, list(map(_name, some))), strict=True):
             records += known.extent[0]
             if first and records > _RECORDS_MAX:
                 break
-            first.append(one)
+            first.append(jobs)
         return first
 
     def _take(self, found: Sequence[FoundJobs]) -> list[FoundJobs]:
         """Take and read jobs; return those whose lease nobody had."""
         with self._taking:
-            leases = {one.journal: one for one in self._leases.take_free(list(map(_name, found)))}
-            taken = [one for one in found if _name(one) in leases]
+            leases = {
+                item.journal: item for item in self._leases.take_free(list(map(_name, found)))
+            }
+            taken = [jobs for jobs in found if _name(jobs) in leases]
             with self._lock:
-                self._taken |= {one.job_id: TakenJob(leases[_name(one)], None) for one in taken}
-                self._ids |= {_key(one): one.job_id for one in taken}
-                for one in found:
-                    self._expected.pop(one.job_id, None)
+                self._taken |= {jobs.job_id: TakenJob(leases[_name(jobs)], None) for jobs in taken}
+                self._ids |= {_key(jobs): jobs.job_id for jobs in taken}
+                for jobs in found:
+                    self._expected.pop(jobs.job_id, None)
         try:
             read = read_journals(self._database, list(leases))
         except JournalError as error:  # each is read alone then
             log.warning("journals not read at once", extra={"error": str(error)})
             return taken
         with self._lock:
-            for one in taken:
-                lease, known = leases[_name(one)], self._taken.get(one.job_id)
+            for jobs in taken:
+                lease, known = leases[_name(jobs)], self._taken.get(jobs.job_id)
                 # A launcher's join may have had it opened meanwhile.
                 if known is not None and known.lease == lease:
-                    self._taken[one.job_id] = TakenJob(lease, read.get(lease.journal))
+                    self._taken[jobs.job_id] = TakenJob(lease, read.get(lease.journal))
         return taken
 
 

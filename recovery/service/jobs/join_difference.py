@@ -29,7 +29,7 @@ def refuse_difference(first: Join, other: Join) -> None:
             continue
         if isinstance(runs, Mapping) and isinstance(joins, Mapping):  # what is equal says nothing
             shared = runs.items() & joins.items()
-            runs, joins = (dict(sorted(one.items() - shared)) for one in (runs, joins))
+            runs, joins = (dict(sorted(item.items() - shared)) for item in (runs, joins))
         raise CallConflictError(
             f"the job runs with {_in_words(name, runs)}, and this launcher has {_in_words(name, joins)}: all launchers "
             f"of a job need the same; to change it, end the job first (SIGTERM to a launcher with ranks, or rankmend stop)",
@@ -74,7 +74,7 @@ _WORDS: Final[Mapping[str, Callable[[Any], str]]] = {
     "grace_s": lambda seconds: f"--grace {seconds:g} s",
     "policy": _policy,
     "checkpoint_names": lambda names: (
-        " ".join(f"--checkpoint-name {one}" for one in names) or "no --checkpoint-name"
+        " ".join(f"--checkpoint-name {name}" for name in names) or "no --checkpoint-name"
     ),
     "has_checkpoints": lambda has: "--checkpoint-dir" if has else "no --checkpoint-dir",
 }

@@ -99,19 +99,19 @@ class JournalMove:
         if self._is_dry:
             return self._copy(JournalLease(name, 0), rows)
         stored = msgspec.json.encode(job.stored)
-        ((kept,),) = write_again(
+        ((retained,),) = write_again(
             self._database,
             "SELECT rankmend.add_job(%s, %s, %s, '')",
             (uuid.UUID(job.job_id), job.stored.owner, job.stored.join.key),
         )
-        if str(kept) != job.job_id:
+        if str(retained) != job.job_id:
             raise ConfigError(
-                f"{self._database.url} has another job, {kept}, under the key and owner of job {job.job_id} "
+                f"{self._database.url} has another job, {retained}, under the key and owner of job {job.job_id} "
                 f"({job.stored.join.name})"
             )
         lease = self._leases.take(name)
         moved = self._copy(lease, rows)
-        held = (kept, self._leases.controller_id, lease.epoch)
+        held = (retained, self._leases.controller_id, lease.epoch)
         write_again(self._database, "SELECT rankmend.save_job(%s, %s, %s, %s)", (*held, stored))
         if job.ended is not None:
             body = msgspec.json.encode(job.ended)
@@ -170,8 +170,8 @@ def move(path: Path, *, is_dry: bool, tell: Callable[[str], None]) -> MoveReport
                 database,
                 leases,
                 is_dry=is_dry,
-                on_journal=lambda one: tell(
-                    f"{one.name}: {one.records} records, {one.copied} of them new there"
+                on_journal=lambda item: tell(
+                    f"{item.name}: {item.records} records, {item.copied} of them new there"
                 ),
             ).run()
         finally:

@@ -55,9 +55,11 @@ class KnownIncidents:
         ``opens_max``: of so many jobs at most that were never queried; the others come with the next calls.
         """
         found: list[wire.IncidentView] = []
-        asked = list(places)
-        dated = list(zip(self._written([place.journal for place in asked]), asked, strict=True))
-        dated.sort(key=lambda one: one[0].at_unix_ns, reverse=True)
+        requested = list(places)
+        dated = list(
+            zip(self._written([place.journal for place in requested]), requested, strict=True)
+        )
+        dated.sort(key=lambda item: item[0].at_unix_ns, reverse=True)
         for written, place in dated:
             if len(found) >= limit and found[limit - 1].opened_unix_s * 1e9 > written.at_unix_ns:
                 break
@@ -67,7 +69,7 @@ class KnownIncidents:
                 opens_max -= 1
             with self._lock:  # of one job after the other: nobody waits for all of them
                 found += self._views(place, written)
-            found.sort(key=lambda one: one.opened_unix_s, reverse=True)
+            found.sort(key=lambda view: view.opened_unix_s, reverse=True)
             del found[limit:]
         return found
 

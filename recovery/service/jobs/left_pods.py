@@ -55,8 +55,8 @@ class LeftPods:
     def _was_drained(self, node: str) -> bool:
         """Return whether Kubernetes was asked to cordon the node, also where that was dry."""
         works = self._desk.ledger.works.values()
-        drains = (one.request for one in works if one.request.action is SchedulerAction.DRAIN)
-        return any(node in one.nodes for one in drains)
+        drains = (work.request for work in works if work.request.action is SchedulerAction.DRAIN)
+        return any(node in drain.nodes for drain in drains)
 
     def _ask(self, request: SchedulerRequest) -> None:
         try:
@@ -85,7 +85,7 @@ def eviction_requests(
     """
     if ledger.wish is not Wish.RANKS or not ledger.is_attempt_open:
         return
-    placed = {one.node for one in ledger.placement}
+    placed = {place.node for place in ledger.placement}
     for node, member in ledger.members.items():
         if member.left is not None and placed and node not in placed:
             pod = proved_pod(job_id, node, member.launcher_id)

@@ -78,7 +78,7 @@ class Retained:
 
     def keep(self, running: Collection[str]) -> None:
         """Forget the jobs that have ended."""
-        for job_id in [one for one in self._sizes if one not in running]:
+        for job_id in [size for size in self._sizes if size not in running]:
             owner = self._owners.pop(job_id)
             sizes = self._sizes.pop(job_id)
             self._totals[owner] -= sum(sizes.values())
@@ -131,8 +131,8 @@ def slim(report: Report) -> Report:
         ranks=tuple(_slim_rank(rank) for rank in report.ranks),
         launch_error=_cut(report.launch_error),
         findings=tuple(
-            replace(one, summary=one.summary[:_TEXT_MAX], evidence=())
-            for one in report.findings[:_LIST_MAX]
+            replace(finding, summary=finding.summary[:_TEXT_MAX], evidence=())
+            for finding in report.findings[:_LIST_MAX]
         ),
         collected=None if collected is None else replace(collected, ranks=(), notes=()),
         unreachable=report.unreachable[:_LIST_MAX],

@@ -471,14 +471,18 @@ class Job:
     def copy_request(self, node: str, launcher_id: str) -> CopyRequest | None:
         """Return what this launcher is queried about copies of snapshots."""
         controller = self.controller
-        asked = None if controller is None else controller.copy_requests.get(node)
-        return None if asked is None or self.refuses(node, launcher_id) is not None else asked
+        requested = None if controller is None else controller.copy_requests.get(node)
+        return (
+            None if requested is None or self.refuses(node, launcher_id) is not None else requested
+        )
 
     def probe_request(self, node: str, launcher_id: str) -> ProbeRequest | None:
         """Return this launcher's part in a probe of the network."""
         controller = self.controller
-        asked = None if controller is None else controller.probe_requests.get(node)
-        return None if asked is None or self.refuses(node, launcher_id) is not None else asked
+        requested = None if controller is None else controller.probe_requests.get(node)
+        return (
+            None if requested is None or self.refuses(node, launcher_id) is not None else requested
+        )
 
     def is_unreported(self, for_s: float) -> bool:
         """Return whether its first launcher joined so long ago, and none has ever reported, however often others joined."""

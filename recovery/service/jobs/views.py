@@ -57,8 +57,8 @@ def view_job(job: Job, desk: ClusterController, may_use: Callable[[str], bool]) 
     )
     shares = () if controller is None else controller.nccl_shares()
     shown = [
-        msgspec.structs.replace(one, nodes=[node for node in one.nodes if may_use(node)])
-        for one in nccl_shares.to_wire(shares)
+        msgspec.structs.replace(item, nodes=[node for node in item.nodes if may_use(node)])
+        for item in nccl_shares.to_wire(shares)
     ]
     refused = [] if orphaned is None else [node for node in orphaned.nodes if may_use(node)]
     tokens = job.token_ids
@@ -83,17 +83,17 @@ def view_planes(
     found: dict[str, wire.PlaneView] = {}
     ports: dict[str, list[str]] = {}
     degraded: dict[str, set[str]] = {}  # of the whole fleet, by plane
-    for one in desk.alerts.active:
-        target = one.target
-        if not one.is_firing:
+    for alert in desk.alerts.active:
+        target = alert.target
+        if not alert.is_firing:
             continue
         if is_port_alert(target.alertname):
-            ports.setdefault(one.node, []).append(target.device)
+            ports.setdefault(alert.node, []).append(target.device)
         elif target.alertname == PLANE_DEGRADED:
-            degraded.setdefault(target.device, set()).add(one.node)
-            if one.node in nodes:
-                new = wire.PlaneView(target.device, [], one.summary)
-                found.setdefault(target.device, new).nodes.append(one.node)
+            degraded.setdefault(target.device, set()).add(alert.node)
+            if alert.node in nodes:
+                new = wire.PlaneView(target.device, [], alert.summary)
+                found.setdefault(target.device, new).nodes.append(alert.node)
     if desk.parts.on and found:
         everybody = desk.known_nodes() | set(known)
         for plane, view in found.items():
@@ -149,8 +149,8 @@ def view_nodes(job: Job, desk: ClusterController) -> list[wire.NodeView]:
     ledger = controller.ledger
     ranks = {place.node: place.ranks for place in ledger.placement}
     accused = {
-        kept.evidence.node: f"accused by {kept.evidence.alertname}: {kept.evidence.summary}"
-        for kept in fatal(ledger)
+        retained.evidence.node: f"accused by {retained.evidence.alertname}: {retained.evidence.summary}"
+        for retained in fatal(ledger)
     }
     starts = controller.starts()
     now_s = job.hearing.now_s()
@@ -223,7 +223,7 @@ def view_cluster(desk: ClusterController) -> wire.Cluster:
         notes.append((names, ""))  # last, since few of them are shown
     holds = ((node, ledger.hold_of(node, now_s)) for node in ledger.nodes)
     return wire.Cluster(
-        paused=[wire.Pause(one.scope, one.who, one.reason) for one in ledger.paused.values()],
+        paused=[wire.Pause(item.scope, item.who, item.reason) for item in ledger.paused.values()],
         held=[
             wire.HoldView(
                 node,
@@ -258,16 +258,16 @@ def view_findings(desk: ClusterController) -> list[wire.NodeFindingView]:
     """Return the findings of nodes that are open now, the worst and newest first."""
     found = [
         wire.NodeFindingView(
-            node=one.node,
-            check=one.target.alertname,
-            severity=one.target.severity,
-            device=one.target.device,
-            summary=one.summary,
-            action=one.target.action,
-            since_unix_s=one.started_unix_s,
+            node=alert.node,
+            check=alert.target.alertname,
+            severity=alert.target.severity,
+            device=alert.target.device,
+            summary=alert.summary,
+            action=alert.target.action,
+            since_unix_s=alert.started_unix_s,
         )
-        for one in desk.alerts.active
-        if one.is_firing and one.node
+        for alert in desk.alerts.active
+        if alert.is_firing and alert.node
     ]
-    found.sort(key=lambda one: (_WORST_FIRST.get(one.severity, 1), -one.since_unix_s))
+    found.sort(key=lambda item: (_WORST_FIRST.get(item.severity, 1), -item.since_unix_s))
     return found[: wire.FINDINGS_MAX]

@@ -59,10 +59,10 @@ class DeskGauges(Collector):
                 for work in ledger.works.values()
             )
             for action in SchedulerAction:
-                for outcome in (_OPEN, *(one.value for one in SlurmOutcome)):
+                for outcome in (_OPEN, *(item.value for item in SlurmOutcome)):
                     requests.add_metric([action.value, outcome], counts[action, outcome])
             drained.add_metric([], len(ledger.ours))
-            stays = Counter(one.stay for one in desk.returns.standings.values())
+            stays = Counter(standing.stay for standing in desk.returns.standings.values())
             for stay in Stay:
                 staying.add_metric([stay.value], stays[stay])
             for node in ledger.ours:

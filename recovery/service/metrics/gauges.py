@@ -34,12 +34,12 @@ class NameGauges:
         )
         self.note(ToldNames())
 
-    def note(self, told: ToldNames) -> None:
+    def note(self, reported: ToldNames) -> None:
         """Take what the newest look at the alerts has found."""
         for match in _MATCHES:
-            self._matched.labels(match.value).set(told.alerts_matched.get(match, 0))
+            self._matched.labels(match.value).set(reported.alerts_matched.get(match, 0))
         for reason in NoMatch:
-            self._unmatched.labels(reason.value).set(told.alerts_unmatched.get(reason, 0))
+            self._unmatched.labels(reason.value).set(reported.alerts_unmatched.get(reason, 0))
 
 
 class WatchedGauges:

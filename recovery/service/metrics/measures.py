@@ -323,15 +323,15 @@ class Measures:
     def note_numbers(self, ledger: Ledger) -> None:
         """Record which numbers of a job went wrong."""
         wrong = [
-            one.trouble
-            for one in ledger.wrong_numbers
-            if one.attempt == ledger.attempt
-            if one.trouble is not Trouble.NOT_FINITE or one.severity is Severity.CRITICAL
+            number.trouble
+            for number in ledger.wrong_numbers
+            if number.attempt == ledger.attempt
+            if number.trouble is not Trouble.NOT_FINITE or number.severity is Severity.CRITICAL
         ]
         for trouble in Trouble if ledger.wrong_numbers and ledger.job_id else ():
             self.wrong_numbers.labels(ledger.job_id, trouble.value).set(wrong.count(trouble))
         if ledger.differing and ledger.job_id:
-            differing = [one for one in ledger.differing if one.attempt == ledger.attempt]
+            differing = [differ for differ in ledger.differing if differ.attempt == ledger.attempt]
             self.wrong_numbers.labels(ledger.job_id, _REPLICAS).set(len(differing))
 
     def note_checkpoint(self, job_id: str, view: CheckpointView | None) -> None:
@@ -376,8 +376,8 @@ class Measures:
 
     def journal_opened(self, job: Job, opened: Sequence[Entry], through: int) -> None:
         if self.accounts is not None:
-            told = catch_up(job.hold.stored_journal, through)
-            self.accounts.opened(job.job_id, job.stored.join.name, told)
+            reported = catch_up(job.hold.stored_journal, through)
+            self.accounts.opened(job.job_id, job.stored.join.name, reported)
         if self.readings is not None:
             self.readings.journal_opened(job.job_id, job.hold.stored_journal.folder, opened)
 

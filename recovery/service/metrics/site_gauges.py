@@ -66,27 +66,27 @@ _KINDS: Final = (
         "unit",
         (
             _Figure(
-                "flow_liters_per_second", "Flow of the coolant", lambda one: one.flow_liters_per_s
+                "flow_liters_per_second", "Flow of the coolant", lambda item: item.flow_liters_per_s
             ),
             _Figure(
                 "supply_celsius",
                 "Temperature of the coolant that goes to the racks",
-                lambda one: one.supply_celsius,
+                lambda item: item.supply_celsius,
             ),
             _Figure(
                 "return_celsius",
                 "Temperature of the coolant that comes back",
-                lambda one: one.return_celsius,
+                lambda item: item.return_celsius,
             ),
             _Figure(
-                "rise_kelvin", "What the racks heat the coolant by", lambda one: one.rise_kelvin
+                "rise_kelvin", "What the racks heat the coolant by", lambda item: item.rise_kelvin
             ),
             _Figure(
                 "pressure_pascals",
                 "Pressure of the coolant that goes to the racks",
-                lambda one: one.pressure_pascals,
+                lambda item: item.pressure_pascals,
             ),
-            _Figure("leaking", "1 if it says that it leaks, else 0", lambda one: one.is_leaking),
+            _Figure("leaking", "1 if it says that it leaks, else 0", lambda item: item.is_leaking),
             _Figure(
                 "health_id", "Its health by its own word: 0 OK, 1 warning, 2 critical", _health
             ),
@@ -97,13 +97,13 @@ _KINDS: Final = (
         f"{_PREFIX}_power_feed",
         "feed",
         (
-            _Figure("watts", "Power that the feed carries", lambda one: one.power_watts),
+            _Figure("watts", "Power that the feed carries", lambda item: item.power_watts),
             _Figure(
                 "load_ratio",
                 "Highest current of its circuits, of what these are rated for",
-                lambda one: one.load_ratio,
+                lambda item: item.load_ratio,
             ),
-            _Figure("tripped", "1 if a breaker has tripped, else 0", lambda one: one.is_tripped),
+            _Figure("tripped", "1 if a breaker has tripped, else 0", lambda item: item.is_tripped),
             _Figure(
                 "health_id", "Its health by its own word: 0 OK, 1 warning, 2 critical", _health
             ),
@@ -139,8 +139,8 @@ def _of_kind(
     verdicts: Sequence[UnitVerdict],
     now_unix_s: float,
 ) -> Iterator[Metric]:
-    told = sorted(readings, key=lambda one: one.name)[:SHOWN_MAX]
-    fresh = [one for one in told if abs(now_unix_s - one.read_unix_s) <= STALE_S]
+    reported = sorted(readings, key=lambda reading: reading.name)[:SHOWN_MAX]
+    fresh = [reading for reading in reported if abs(now_unix_s - reading.read_unix_s) <= STALE_S]
 
     def family(name: str, meaning: str) -> GaugeMetricFamily:
         text = f"{meaning}. By {shown.label}, as the site's file names it."
@@ -148,26 +148,26 @@ def _of_kind(
 
     for figure in shown.figures:
         made = family(figure.name, figure.meaning)
-        for one in fresh:
-            value = figure.tell(one)
+        for item in fresh:
+            value = figure.tell(item)
             if value is not None:
-                made.add_metric((one.name,), value)
+                made.add_metric((item.name,), value)
         yield made
     age = family(
         "reading_age_seconds",
         f"Time since it was read. Its figures are shown up to {STALE_S:.0f} s",
     )
-    for one in told:
-        age.add_metric((one.name,), now_unix_s - one.read_unix_s)
+    for reading in reported:
+        age.add_metric((reading.name,), now_unix_s - reading.read_unix_s)
     yield age
     state = family(
         "state_id",
         "What the controller calls it: 0 in order, 1 not in order, 2 broken (harms nodes, leaks, has tripped or calls itself critical), 3 not known (its reading is too old)",
     )
-    present = {one.name for one in told}
-    judged = (one for one in verdicts if one.kind == shown.kind)
+    present = {reading.name for reading in reported}
+    judged = (item for item in verdicts if item.kind == shown.kind)
     # Of those that only nodes tell of there is no reading: they are in no file.
-    for verdict in [one for one in judged if one.reading is None or one.unit in present][
+    for verdict in [item for item in judged if item.reading is None or item.unit in present][
         :SHOWN_MAX
     ]:
         state.add_metric((verdict.unit,), _state_of(verdict).value)

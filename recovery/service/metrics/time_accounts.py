@@ -94,12 +94,12 @@ class PastSizes:
         """Read the journal of one job of these names that has ended and was not read yet."""
         if not names:
             return
-        kept = self._kept()
+        retained = self._kept()
         for name in names:
-            ids = [job_id for one, job_id in kept if one == name][-JOBS_MAX:]
+            ids = [job_id for item, job_id in retained if item == name][-JOBS_MAX:]
             for job_id in reversed(ids):
                 if job_id not in self._read_jobs and job_id not in running:
-                    self._read(name, job_id, kept[name, job_id])
+                    self._read(name, job_id, retained[name, job_id])
                     return
 
     def _read(self, name: str, job_id: str, journal: StoredJournal) -> None:

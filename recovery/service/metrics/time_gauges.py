@@ -19,22 +19,22 @@ _RECOVERY: Final = "recovery"
 CATEGORIES: Final = {part: _RECOVERY if part in MTTR else part.value for part in TimePart}
 
 _RATIOS: Final[tuple[tuple[str, str, Callable[[JobStanding], float | None]], ...]] = (
-    ("goodput_ratio", "Share of the run time that was spent on new steps", lambda one: one.totals.goodput_ratio),
-    ("ettr_ratio", "Share of the wall time that was spent on new steps", lambda one: one.totals.ettr_ratio),
-    ("availability_ratio", "Share of the run time in which no failure kept the job from training", lambda one: one.totals.availability_ratio),
-    ("mtbf_seconds", "Training time per failure; no series before the first failure", lambda one: one.totals.mtbf_s),
-    ("mttr_seconds", "Mean time from a fault to the slowest rank's first step; no series before a recovery", lambda one: one.totals.mttr_s),
-    ("mfu_ratio", "Model FLOPs by the dense peak of the accelerators, by the newest record of work; no series where FLOPs or peak aren't known", lambda one: one.rates.mfu_ratio),
-    ("linearity_ratio", "Work per GPU on the present number of GPUs, against that on the smallest on which a job of this name ran on the same accelerators; 1 on that one; no series where ranks tell no work", lambda one: one.linearity_ratio),
-    ("flops_per_second", "Model FLOPs of all ranks, by the newest record of work", lambda one: one.rates.flops_per_s),
-    ("tokens_per_second", "Tokens of all ranks, by the newest record of work", lambda one: one.rates.tokens_per_s),
-    ("samples_per_second", "Samples of all ranks, by the newest record of work", lambda one: one.rates.samples_per_s),
+    ("goodput_ratio", "Share of the run time that was spent on new steps", lambda item: item.totals.goodput_ratio),
+    ("ettr_ratio", "Share of the wall time that was spent on new steps", lambda item: item.totals.ettr_ratio),
+    ("availability_ratio", "Share of the run time in which no failure kept the job from training", lambda item: item.totals.availability_ratio),
+    ("mtbf_seconds", "Training time per failure; no series before the first failure", lambda item: item.totals.mtbf_s),
+    ("mttr_seconds", "Mean time from a fault to the slowest rank's first step; no series before a recovery", lambda item: item.totals.mttr_s),
+    ("mfu_ratio", "Model FLOPs by the dense peak of the accelerators, by the newest record of work; no series where FLOPs or peak aren't known", lambda item: item.rates.mfu_ratio),
+    ("linearity_ratio", "Work per GPU on the present number of GPUs, against that on the smallest on which a job of this name ran on the same accelerators; 1 on that one; no series where ranks tell no work", lambda item: item.linearity_ratio),
+    ("flops_per_second", "Model FLOPs of all ranks, by the newest record of work", lambda item: item.rates.flops_per_s),
+    ("tokens_per_second", "Tokens of all ranks, by the newest record of work", lambda item: item.rates.tokens_per_s),
+    ("samples_per_second", "Samples of all ranks, by the newest record of work", lambda item: item.rates.samples_per_s),
 )  # fmt: skip
 _CLUSTER: Final[tuple[tuple[str, str, Callable[[TimeTotals], float | None]], ...]] = (
-    ("goodput_ratio", "Share of the run time of the jobs that run now that was spent on new steps", lambda one: one.goodput_ratio),
-    ("ettr_ratio", "Share of the wall time of the jobs that run now that was spent on new steps", lambda one: one.ettr_ratio),
-    ("availability_ratio", "Share of the run time of the jobs that run now in which no failure kept them from training", lambda one: one.availability_ratio),
-    ("restarts_per_1000_gpu_day", "Restarts after failures per 1,000 GPU-days of the jobs that run now", lambda one: one.restarts_per_1000_gpu_days),
+    ("goodput_ratio", "Share of the run time of the jobs that run now that was spent on new steps", lambda item: item.goodput_ratio),
+    ("ettr_ratio", "Share of the wall time of the jobs that run now that was spent on new steps", lambda item: item.ettr_ratio),
+    ("availability_ratio", "Share of the run time of the jobs that run now in which no failure kept them from training", lambda item: item.availability_ratio),
+    ("restarts_per_1000_gpu_day", "Restarts after failures per 1,000 GPU-days of the jobs that run now", lambda item: item.restarts_per_1000_gpu_days),
 )  # fmt: skip
 _SUMS: Final = (
     (Counted.SECONDS, "job_seconds", "Wall time of jobs since the controller's start, by part (docs/reference/goodput.md).", "part"),
@@ -85,16 +85,16 @@ class TimeGauges(Collector):
     def _info(self, standings: tuple[JobStanding, ...]) -> Metric:
         text = "1 for each job of which the time is accounted, by job_id, job (its name) and jobs: managed, or watched for those of other launchers."
         family = self._family("job_info", text, "job_id", "job", "jobs")
-        for one in standings:
-            family.add_metric([one.job_id, one.name, _kind(one)], 1.0)
+        for standing in standings:
+            family.add_metric([standing.job_id, standing.name, _kind(standing)], 1.0)
         return family
 
     def _gpus(self, standings: tuple[JobStanding, ...]) -> Metric:
         text = "GPUs that the job holds now, by job_id; a rank counts as one."
         family = self._family("job_gpus", text, "job_id")
-        for one in standings:
-            if one.totals.last is not None:
-                family.add_metric([one.job_id], one.totals.last.devices)
+        for standing in standings:
+            if standing.totals.last is not None:
+                family.add_metric([standing.job_id], standing.totals.last.devices)
         return family
 
     def _categories(self, standings: tuple[JobStanding, ...]) -> Metric:
@@ -103,20 +103,20 @@ class TimeGauges(Collector):
             "It can shrink when time is rebooked; take deltas of the sum."
         )
         family = self._family("job_gpu_seconds", text, "job_id", "category")
-        for one in standings:
+        for standing in standings:
             found: dict[str, float] = {}
-            for part, time in one.totals.parts.items():
+            for part, time in standing.totals.parts.items():
                 found[CATEGORIES[part]] = found.get(CATEGORIES[part], 0.0) + time.device_s
             for category, device_s in found.items():
-                family.add_metric([one.job_id, category], device_s)
+                family.add_metric([standing.job_id, category], device_s)
         return family
 
     def _ratios(self, standings: tuple[JobStanding, ...]) -> Iterator[Metric]:
         for name, text, value_of in _RATIOS:
             family = self._family(f"job_{name}", f"{text}, by job_id.", "job_id")
-            for one in standings:
-                if (value := value_of(one)) is not None:
-                    family.add_metric([one.job_id], value)
+            for standing in standings:
+                if (value := value_of(standing)) is not None:
+                    family.add_metric([standing.job_id], value)
             yield family
 
     def _steps(self, standings: tuple[JobStanding, ...]) -> Metric:
@@ -125,9 +125,9 @@ class TimeGauges(Collector):
             "communication and io only what is not hidden behind compute. No series where ranks tell no sections."
         )
         family = self._family("job_step_seconds", text, "job_id", "part")
-        for one in standings:
-            for part, seconds in () if one.anatomy is None else one.anatomy.parts.items():
-                family.add_metric([one.job_id, part], seconds)
+        for standing in standings:
+            for part, seconds in () if standing.anatomy is None else standing.anatomy.parts.items():
+                family.add_metric([standing.job_id, part], seconds)
         return family
 
     def _hidden(self, standings: tuple[JobStanding, ...]) -> Metric:
@@ -136,8 +136,8 @@ class TimeGauges(Collector):
             "bound: least and most, equal where it is measured (docs/reference/goodput.md). No series where nobody tells it."
         )
         family = self._family("job_step_hidden_ratio", text, "job_id", "part", "bound")
-        for one in standings:
-            step = one.anatomy
+        for standing in standings:
+            step = standing.anatomy
             if step is None:
                 continue
             for part, hidden in (
@@ -150,15 +150,15 @@ class TimeGauges(Collector):
                         ("most", hidden.most_ratio),
                     ):
                         if ratio is not None:
-                            family.add_metric([one.job_id, part, bound], ratio)
+                            family.add_metric([standing.job_id, part, bound], ratio)
         return family
 
     def _cluster(self, standings: tuple[JobStanding, ...]) -> Iterator[Metric]:
         totals = _by_kind(standings)
         for name, text, value_of in _CLUSTER:
             family = self._family(name, f"{text}, by jobs: managed, watched.", "jobs")
-            for kind, one in totals.items():
-                if (value := value_of(one)) is not None:
+            for kind, total in totals.items():
+                if (value := value_of(total)) is not None:
                     family.add_metric([kind], value)
             yield family
 
@@ -173,9 +173,9 @@ class TimeGauges(Collector):
             "Mean time from the fault to the slowest rank's first step of the jobs that run now, by jobs and class of the failure.",
             *("jobs", "class"),
         )
-        for kind, one in _by_kind(standings).items():
-            for name, group in one.by_class.items():
-                mtbf.add_metric([kind, name], one.training_s / group.failures)
+        for kind, totals in _by_kind(standings).items():
+            for name, group in totals.by_class.items():
+                mtbf.add_metric([kind, name], totals.training_s / group.failures)
                 if group.mttr_s is not None:
                     mttr.add_metric([kind, name], group.mttr_s)
         yield from (mtbf, mttr)
@@ -221,13 +221,13 @@ def _hardware_labels(about: str) -> list[str]:
     return [hardware, name]
 
 
-def _kind(one: JobStanding) -> str:
-    return WATCHED if one.is_watched else MANAGED
+def _kind(standing: JobStanding) -> str:
+    return WATCHED if standing.is_watched else MANAGED
 
 
 def _by_kind(standings: tuple[JobStanding, ...]) -> dict[str, TimeTotals]:
     """Return the totals of the managed and of the watched jobs; a kind without jobs has none."""
     groups: dict[str, list[TimeTotals]] = {}
-    for one in standings:
-        groups.setdefault(_kind(one), []).append(one.totals)
+    for standing in standings:
+        groups.setdefault(_kind(standing), []).append(standing.totals)
     return {kind: add_up(group) for kind, group in groups.items()}

@@ -113,13 +113,15 @@ class WatchedAccounts:
                 self._waiting[place] for place in range(min(len(self._waiting), GROUP_ROWS_MAX))
             ]
             now_s = self._clock.now_s()
-            records = [_aged(one, now_s) for one in notes if isinstance(one, TimeNote)]
+            records = [_aged(note, now_s) for note in notes if isinstance(note, TimeNote)]
             self._append(journal, records)
             for _one in notes:
                 self._waiting.popleft()
-            forgotten.update(one for one in notes if isinstance(one, str))
+            forgotten.update(note for note in notes if isinstance(note, str))
             changed.update(
-                one.job_id for one in records if isinstance(one, WatchedStood | WatchedWorked)
+                record.job_id
+                for record in records
+                if isinstance(record, WatchedStood | WatchedWorked)
             )
         return changed, forgotten
 

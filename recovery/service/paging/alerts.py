@@ -35,11 +35,11 @@ def alerts_of(causes: Sequence[OpenCause], links: Links) -> tuple[Alert, ...]:
     """Return the message of each open cause."""
     return tuple(
         Alert(
-            labels_of(one.told),
-            {**annotations_of(one), **_links_of(one.told, links, _runbook_of(one))},
-            one.told.since_unix_s,
+            labels_of(cause.told),
+            {**annotations_of(cause), **_links_of(cause.told, links, _runbook_of(cause))},
+            cause.told.since_unix_s,
         )
-        for one in causes
+        for cause in causes
     )
 
 
@@ -47,24 +47,24 @@ def ended_alerts_of(causes: Sequence[CauseTold], links: Links) -> tuple[Alert, .
     """Return the messages of causes that are over, with their last words."""
     return tuple(
         Alert(
-            labels_of(one),
-            {**annotations_of_end(one), **_links_of(one, links, "rankmendincident")},
-            one.since_unix_s,
+            labels_of(cause),
+            {**annotations_of_end(cause), **_links_of(cause, links, "rankmendincident")},
+            cause.since_unix_s,
         )
-        for one in causes
+        for cause in causes
     )
 
 
-def labels_of(told: CauseTold) -> dict[str, str]:
+def labels_of(reported: CauseTold) -> dict[str, str]:
     labels = {
         "alertname": MESSAGE,
-        "severity": told.severity,
-        "stage": told.stage,
+        "severity": reported.severity,
+        "stage": reported.stage,
         AUDIENCE: _PEOPLE,
-        "incident": told.cause_id,
-        "job_id": told.job_id,
-        "job_name": told.job,
-        "node": told.node,
+        "incident": reported.cause_id,
+        "job_id": reported.job_id,
+        "job_name": reported.job,
+        "node": reported.node,
     }
     return {name: value for name, value in labels.items() if value}
 
@@ -75,33 +75,33 @@ def marks_of(causes: Iterable[CauseTold]) -> tuple[Alert, ...]:
 
 
 def _marks(causes: Iterable[CauseTold]) -> Iterator[Alert]:
-    for told in causes:
-        for label, names in (("node", told.nodes), ("job_id", told.job_ids)):
+    for reported in causes:
+        for label, names in (("node", reported.nodes), ("job_id", reported.job_ids)):
             for name in names:
                 labels = {
                     "alertname": MARK,
                     AUDIENCE: _NOBODY,
-                    "incident": told.cause_id,
+                    "incident": reported.cause_id,
                     label: name,
                 }
-                yield Alert(labels, {}, told.since_unix_s)
+                yield Alert(labels, {}, reported.since_unix_s)
 
 
-def _links_of(told: CauseTold, links: Links, section: str) -> dict[str, str]:
+def _links_of(reported: CauseTold, links: Links, section: str) -> dict[str, str]:
     page = "/"
-    if told.incident_ids:
-        page = f"/incidents/{told.incident_ids[0]}"
-    elif told.cause_id.startswith("hung-"):  # of another launcher's job: it has no incident
-        page = f"/watched/{told.job_ids[0]}"
-    elif told.node:
-        page = f"/nodes/{quote(told.node, safe='')}"
-    elif told.job_ids:
-        page = f"/jobs/{told.job_ids[0]}"
+    if reported.incident_ids:
+        page = f"/incidents/{reported.incident_ids[0]}"
+    elif reported.cause_id.startswith("hung-"):  # of another launcher's job: it has no incident
+        page = f"/watched/{reported.job_ids[0]}"
+    elif reported.node:
+        page = f"/nodes/{quote(reported.node, safe='')}"
+    elif reported.job_ids:
+        page = f"/jobs/{reported.job_ids[0]}"
     runbook = {"runbook_url": f"{links.runbooks}/controller.md#{section}"}
     return {"console_url": f"{links.console}{page}"} | runbook if links.console else runbook
 
 
 def _runbook_of(cause: OpenCause) -> str:
-    urgent = [one.runbook for one in cause.troubles if one.runbook]
-    special = [one for one in urgent if one != "rankmendincident"]
+    urgent = [trouble.runbook for trouble in cause.troubles if trouble.runbook]
+    special = [item for item in urgent if item != "rankmendincident"]
     return (special or urgent or ["rankmendincident"])[0]

@@ -80,10 +80,12 @@ def follow(
     ``causes``: the newest record of each with its time, the open and the newest closed ones. ``ends``: in words, how each
     job stands now. ``unmanaged``: jobs of which nothing is known at the moment. ``listened_s``: since the start. ``shared``: by whose parts several nodes are explained.
     """
-    closed = [(at_s, one) for at_s, one in causes.values() if one.is_over]
+    closed = [(at_s, cause) for at_s, cause in causes.values() if cause.is_over]
     past = _Past(closed)
-    places = _Places({key: one for key, (_at_s, one) in causes.items() if not one.is_over})
-    for trouble in sorted(troubles, key=lambda one: (not one.is_incident, one.since_unix_s)):
+    places = _Places({key: item for key, (_at_s, item) in causes.items() if not item.is_over})
+    for trouble in sorted(
+        troubles, key=lambda trouble: (not trouble.is_incident, trouble.since_unix_s)
+    ):
         if trouble.kind == QUARANTINED:
             continue  # a repair that can wait: in the daily record
         cause_id = places.cause_of(trouble)
@@ -95,15 +97,15 @@ def follow(
                 continue
             cause_id = places.open(trouble)
         places.add(cause_id, trouble)
-    members = {key: one.troubles for key, one in places.causes.items()}
-    open_now = {key: one.told() for key, one in places.causes.items()}
+    members = {key: cause.troubles for key, cause in places.causes.items()}
+    open_now = {key: cause.told() for key, cause in places.causes.items()}
     records, still, over = [], [], []
-    for cause_id, told in open_now.items():
+    for cause_id, reported in open_now.items():
         at_s, before = causes.get(cause_id, (now_unix_s, None))
-        new = _updated(told, before, members[cause_id], rules, at_s, now_unix_s)
+        new = _updated(reported, before, members[cause_id], rules, at_s, now_unix_s)
         new = replace(new, part=_part_of(new, before, members[cause_id], shared))
         # A cause with incidents is over with them: the node's finding stays until its repair.
-        is_there = any(one.is_incident or not new.incident_ids for one in members[cause_id])
+        is_there = any(item.is_incident or not new.incident_ids for item in members[cause_id])
         has_stood = new.paged_unix_s is None or now_unix_s - new.paged_unix_s >= rules.stands_s
         if not is_there and has_stood and _is_over(new, unmanaged, listened_s):
             new = replace(new, is_over=True, end=_end_of(new, ends))
@@ -112,7 +114,7 @@ def follow(
             still.append(OpenCause(new, tuple(members[cause_id])))
         if before is None or _is_news(before, new):
             records.append(new)
-    lately = [one for at_s, one in closed if now_unix_s - at_s < LATE_S]
+    lately = [item for at_s, item in closed if now_unix_s - at_s < LATE_S]
     return CauseChanges(tuple(still), (*lately, *over), tuple(over), tuple(records))
 
 
@@ -133,23 +135,23 @@ class _Gathered:
         base, troubles = self.base, self.troubles
 
         def joined(before: Iterable[str], new: Iterable[str]) -> tuple[str, ...]:
-            names = dict.fromkeys((*before, *(one for one in new if one)))
+            names = dict.fromkeys((*before, *(item for item in new if item)))
             return tuple(names)[:MEMBERS_MAX]
 
         jobs = dict(zip(base.job_ids, base.jobs, strict=False))
-        for one in troubles:
-            if one.job_id and len(jobs) < MEMBERS_MAX:
-                jobs.setdefault(one.job_id, one.job)
+        for trouble in troubles:
+            if trouble.job_id and len(jobs) < MEMBERS_MAX:
+                jobs.setdefault(trouble.job_id, trouble.job)
         return replace(
             base,
-            members=joined(base.members, (one.key for one in troubles)),
+            members=joined(base.members, (trouble.key for trouble in troubles)),
             incident_ids=joined(base.incident_ids, (o.key for o in troubles if o.is_incident)),
-            nodes=joined(base.nodes, (node for one in troubles for node in one.nodes)),
+            nodes=joined(base.nodes, (node for trouble in troubles for node in trouble.nodes)),
             job_ids=tuple(jobs),
             jobs=tuple(jobs.values()),
             is_loss=self.is_loss,
-            blames_node=base.blames_node or any(one.blames_node for one in troubles),
-            since_unix_s=min([base.since_unix_s, *(one.since_unix_s for one in troubles)]),
+            blames_node=base.blames_node or any(trouble.blames_node for trouble in troubles),
+            since_unix_s=min([base.since_unix_s, *(trouble.since_unix_s for trouble in troubles)]),
         )
 
 
@@ -157,16 +159,18 @@ class _Places:
     """The open causes, and which of them has a trouble, a node or a job."""
 
     def __init__(self, causes: Mapping[str, CauseTold]) -> None:
-        self.causes = {key: _Gathered(one) for key, one in causes.items()}
+        self.causes = {key: _Gathered(cause) for key, cause in causes.items()}
         self._of_member: dict[str, str] = {}
         self._of_node: dict[str, str] = {}
         self._of_blamed: dict[str, str] = {}
         self._of_finding: dict[str, str] = {}
         self._of_job: dict[str, str] = {}
-        for key, one in causes.items():
-            self._note(key, one.members, one.nodes, one.job_ids, blames_node=one.blames_node)
-            if one.about:
-                self._of_finding.setdefault(one.about, key)
+        for key, cause in causes.items():
+            self._note(
+                key, cause.members, cause.nodes, cause.job_ids, blames_node=cause.blames_node
+            )
+            if cause.about:
+                self._of_finding.setdefault(cause.about, key)
 
     def _note(
         self,
@@ -197,7 +201,7 @@ class _Places:
             found = alike if alike is None or not self.causes[alike].has_incident else None
         if found is not None or not trouble.is_loss:
             return found
-        lost = ((key, one.base) for key, one in self.causes.items() if one.is_loss)
+        lost = ((key, cause.base) for key, cause in self.causes.items() if cause.is_loss)
         return next((key for key, base in lost if _is_together(trouble, base)), None)
 
     def open(self, trouble: PresentTrouble) -> str:
@@ -213,8 +217,8 @@ class _Places:
         self._note(cause_id, (trouble.key,), trouble.nodes, job_ids, blames_node=blames)
 
 
-def _is_together(trouble: PresentTrouble, told: CauseTold) -> bool:
-    return abs(trouble.since_unix_s - told.since_unix_s) <= TOGETHER_S
+def _is_together(trouble: PresentTrouble, reported: CauseTold) -> bool:
+    return abs(trouble.since_unix_s - reported.since_unix_s) <= TOGETHER_S
 
 
 class _Past:
@@ -222,9 +226,9 @@ class _Past:
 
     def __init__(self, closed: Sequence[tuple[float, CauseTold]]) -> None:
         self._of_node: dict[str, float] = {}
-        self._losses = [(at_s, one) for at_s, one in closed if one.is_loss]
-        for at_s, one in closed:
-            for node in one.nodes:
+        self._losses = [(at_s, item) for at_s, item in closed if item.is_loss]
+        for at_s, item in closed:
+            for node in item.nodes:
                 self._of_node[node] = max(at_s, self._of_node.get(node, at_s))
 
     def covers(self, trouble: PresentTrouble) -> bool:
@@ -234,8 +238,8 @@ class _Past:
         if until_s is not None and trouble.since_unix_s <= until_s + LATE_S:
             return True
         return trouble.is_loss and any(
-            _is_together(trouble, one) and trouble.since_unix_s <= at_s + LATE_S
-            for at_s, one in self._losses
+            _is_together(trouble, loss) and trouble.since_unix_s <= at_s + LATE_S
+            for at_s, loss in self._losses
         )
 
 
@@ -254,7 +258,7 @@ def _opened(trouble: PresentTrouble) -> CauseTold:
 
 
 def _updated(
-    told: CauseTold,
+    reported: CauseTold,
     before: CauseTold | None,
     members: Sequence[PresentTrouble],
     rules: PeopleRules,
@@ -262,9 +266,11 @@ def _updated(
     now_unix_s: float,
 ) -> CauseTold:
     """Return the record with its severity and stage, which never fall, and what it has cost."""
-    severity, stage = Severity(told.severity), Stage(told.stage)
+    severity, stage = Severity(reported.severity), Stage(reported.stage)
     # What is found of the node of an incident is why it is being recovered, and asks for nobody by itself.
-    deciding = [one for one in members if not (one.kind == FINDING and told.incident_ids)]
+    deciding = [
+        member for member in members if not (member.kind == FINDING and reported.incident_ids)
+    ]
     for trouble in deciding:
         severity, stage = worse(severity, trouble.severity), later(stage, trouble.stage)
         waited_s = now_unix_s - trouble.since_unix_s
@@ -273,23 +279,24 @@ def _updated(
             severity = worse(severity, Severity.WARNING)
         if is_long and trouble.gpus_idle:
             severity = Severity.CRITICAL
-    known = [one.gpus_idle for one in members if one.gpus_idle is not None]
+    known = [member.gpus_idle for member in members if member.gpus_idle is not None]
     idle = sum(known)
-    given_up = any(one.kind == ESCALATED or one.gpus_idle is None for one in members)
-    stood = told.gpus_idle if given_up and not idle else idle
-    lost_s = told.gpu_s_lost
+    given_up = any(member.kind == ESCALATED or member.gpus_idle is None for member in members)
+    stood = reported.gpus_idle if given_up and not idle else idle
+    lost_s = reported.gpu_s_lost
     if before is None:
         lost_s = sum(
-            (one.gpus_idle or 0) * max(0.0, now_unix_s - one.since_unix_s) for one in members
+            (member.gpus_idle or 0) * max(0.0, now_unix_s - member.since_unix_s)
+            for member in members
         )
     elif not before.is_ended:
         lost_s += before.gpus_idle * max(0.0, now_unix_s - at_unix_s)
-    is_paged = severity is not Severity.INFO and told.paged_unix_s is None
+    is_paged = severity is not Severity.INFO and reported.paged_unix_s is None
     return replace(
-        told,
+        reported,
         severity=severity.value,
         stage=stage.value,
-        paged_unix_s=now_unix_s if is_paged else told.paged_unix_s,
+        paged_unix_s=now_unix_s if is_paged else reported.paged_unix_s,
         gpus_idle=stood,
         gpu_s_lost=lost_s,
         is_ended=given_up and not idle,
@@ -297,43 +304,43 @@ def _updated(
 
 
 def _part_of(
-    told: CauseTold,
+    reported: CauseTold,
     before: CauseTold | None,
     troubles: Sequence[PresentTrouble],
     shared: SharedBy,
 ) -> str:
     """Return the part that explains the nodes of a cause; looked for anew when these change."""
-    if len(told.nodes) < 2 or not shared.parts.on or not told.blames_node:
-        return told.part
-    if before is not None and before.nodes == told.nodes:
+    if len(reported.nodes) < 2 or not shared.parts.on or not reported.blames_node:
+        return reported.part
+    if before is not None and before.nodes == reported.nodes:
         return before.part
-    bad = {*told.nodes, *(node for one in troubles for node in one.nodes)}
-    symptoms = {symptom_of(check_of(one.about)) for one in troubles if one.about}
-    if symptoms == {SharedSymptom.NETWORK} and all(one.about for one in troubles):
-        ports = {node: one.ports for one in troubles for node in one.nodes}
+    bad = {*reported.nodes, *(node for trouble in troubles for node in trouble.nodes)}
+    symptoms = {symptom_of(check_of(trouble.about)) for trouble in troubles if trouble.about}
+    if symptoms == {SharedSymptom.NETWORK} and all(trouble.about for trouble in troubles):
+        ports = {node: trouble.ports for trouble in troubles for node in trouble.nodes}
         hit = {node: ports.get(node, ()) for node in bad}
         return explain_network(hit, shared.nodes, shared.parts).part
     workers = [PlacedWorker(node, node) for node in {*shared.nodes, *bad}]
     symptom = (
         SharedSymptom.ANYTHING
-        if told.is_loss
-        else symptom_of(check_of(told.about.partition(":")[0]))
+        if reported.is_loss
+        else symptom_of(check_of(reported.about.partition(":")[0]))
     )
     return explain_shared(workers, bad, shared.parts, CAUSES_OF[symptom]).part
 
 
-def _is_over(told: CauseTold, unmanaged: frozenset[str], listened_s: float) -> bool:
-    if unmanaged & set(told.job_ids):
+def _is_over(reported: CauseTold, unmanaged: frozenset[str], listened_s: float) -> bool:
+    if unmanaged & set(reported.job_ids):
         return False  # its journal can't be read now
-    return bool(told.incident_ids) or listened_s >= RELISTEN_S
+    return bool(reported.incident_ids) or listened_s >= RELISTEN_S
 
 
-def _end_of(told: CauseTold, ends: Mapping[str, str]) -> str:
-    if len(told.job_ids) == 1 and told.job_ids[0] in ends:
-        return ends[told.job_ids[0]]
+def _end_of(reported: CauseTold, ends: Mapping[str, str]) -> str:
+    if len(reported.job_ids) == 1 and reported.job_ids[0] in ends:
+        return ends[reported.job_ids[0]]
     said = [
         f"{name}: {ends[job_id]}"
-        for job_id, name in zip(told.job_ids, told.jobs, strict=False)
+        for job_id, name in zip(reported.job_ids, reported.jobs, strict=False)
         if job_id in ends
     ]
     more = f"; and {len(said) - 8} more jobs" if len(said) > 8 else ""

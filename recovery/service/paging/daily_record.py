@@ -36,23 +36,23 @@ def daily_record(
         return None
     since_unix_s = due_unix_s - _DAY.total_seconds()
     ended = [
-        (at_s, one)
-        for at_s, one in causes.values()
-        if one.is_over and since_unix_s <= at_s < due_unix_s
+        (at_s, cause)
+        for at_s, cause in causes.values()
+        if cause.is_over and since_unix_s <= at_s < due_unix_s
     ]
-    held = [one for one in troubles if one.kind == QUARANTINED]
+    held = [trouble for trouble in troubles if trouble.kind == QUARANTINED]
     if not ended and not held:
         return None
-    alone = [one for _at_s, one in ended if one.severity == Severity.INFO.value]
-    lost = hours(sum(one.gpu_s_lost for _at_s, one in ended))
+    alone = [item for _at_s, item in ended if item.severity == Severity.INFO.value]
+    lost = hours(sum(item.gpu_s_lost for _at_s, item in ended))
     summary = (
         f"last 24 h: {len(alone)} recovered without a person, {len(ended) - len(alone)} with a message; "
         f"{lost} rank-hours lost"
     )
     if held:
         summary += f"; nodes that wait for repair: {len(held)}"
-    lines = [_line(at_s, one) for at_s, one in sorted(ended, key=lambda pair: pair[0])]
-    lines += [f"waits for repair: {one.what}" for one in held]
+    lines = [_line(at_s, item) for at_s, item in sorted(ended, key=lambda pair: pair[0])]
+    lines += [f"waits for repair: {trouble.what}" for trouble in held]
     more = [f"and {len(lines) - _LINES_MAX} more"] if len(lines) > _LINES_MAX else []
     labels = {
         "alertname": DAILY_RECORD,
@@ -68,9 +68,9 @@ def daily_record(
     return labels, annotations, due_unix_s
 
 
-def _line(at_unix_s: float, told: CauseTold) -> str:
-    jobs = ", ".join(told.jobs[:4]) or told.node or "cluster"
+def _line(at_unix_s: float, reported: CauseTold) -> str:
+    jobs = ", ".join(reported.jobs[:4]) or reported.node or "cluster"
     return (
-        f"{moment(told.since_unix_s)}: {jobs}: {told.what}; over at {moment(at_unix_s)}: {told.end}; "
-        f"{hours(told.gpu_s_lost)} rank-hours lost ({told.cause_id})"
+        f"{moment(reported.since_unix_s)}: {jobs}: {reported.what}; over at {moment(at_unix_s)}: {reported.end}; "
+        f"{hours(reported.gpu_s_lost)} rank-hours lost ({reported.cause_id})"
     )

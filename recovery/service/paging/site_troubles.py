@@ -34,22 +34,22 @@ def unit_troubles(
 
     ``since_unix_s``: since when each is known, by its key.
     """
-    for one in verdicts:
-        if one.is_bad:
-            key = f"{one.kind.name}-{one.unit}"
+    for verdict in verdicts:
+        if verdict.is_bad:
+            key = f"{verdict.kind.name}-{verdict.unit}"
             yield PresentTrouble(
                 key=key,
                 kind=FINDING,
-                severity=Severity.CRITICAL if one.harmed else Severity.WARNING,
-                what=one.in_words(),
+                severity=Severity.CRITICAL if verdict.harmed else Severity.WARNING,
+                what=verdict.in_words(),
                 since_unix_s=since_unix_s.get(key, now_unix_s),
-                nodes=(one.harmed or one.nodes)[:NODES_MAX],
-                need=f"inspect the {one.kind.noun}",
+                nodes=(verdict.harmed or verdict.nodes)[:NODES_MAX],
+                need=f"inspect the {verdict.kind.noun}",
                 command="rankmend status --nodes",
                 gpus_idle=0,
                 is_lasting=False,
                 runbook="rankmendfinding",
-                about=f"{UNIT_ALERTS[one.kind]}:{one.unit}",
+                about=f"{UNIT_ALERTS[verdict.kind]}:{verdict.unit}",
             )
 
 
@@ -62,7 +62,7 @@ def readings_troubles(
     """Return one trouble for all units without a fresh reading and all files that can't be read: one program writes them, or one person looks after all."""
     said: dict[UnitKind, str] = {}
     for kind, file in files.items():
-        stale = [one.unit for one in verdicts if one.kind == kind and one.is_stale]
+        stale = [verdict.unit for verdict in verdicts if verdict.kind == kind and verdict.is_stale]
         if file.problem:
             said[kind] = f"nothing is known of {kind.noun}s: {file.problem}"
         elif stale:

@@ -89,12 +89,12 @@ class NodeAlert:
     device: str = ""  # of the node; of a degraded plane the plane
 
 
-def worse(one: Severity, other: Severity) -> Severity:
-    return max(one, other, key=_SEVERITIES.index)
+def worse(severity: Severity, other: Severity) -> Severity:
+    return max(severity, other, key=_SEVERITIES.index)
 
 
-def later(one: Stage, other: Stage) -> Stage:
-    return max(one, other, key=STAGES.index)
+def later(stage: Stage, other: Stage) -> Stage:
+    return max(stage, other, key=STAGES.index)
 
 
 def is_port_alert(alertname: str) -> bool:
@@ -114,16 +114,16 @@ def find_troubles(
     found: dict[str, PresentTrouble] = {}
     for job in running:
         if job.ledger.incident is not None:
-            one = _of_incident(job, job.ledger.incident)
-            found[one.key] = one
+            item = _of_incident(job, job.ledger.incident)
+            found[item.key] = item
     for notice in notices:
         key = _key_of(notice)
         before = found.get(key)
         found[key] = (
             _of_notice(notice, key, now_unix_s) if before is None else _joined(before, notice)
         )
-    for one in _of_alerts(alerts, placed):
-        found[one.key] = one
+    for item in _of_alerts(alerts, placed):
+        found[item.key] = item
     return tuple(found.values())
 
 
@@ -257,17 +257,17 @@ def _of_alerts(alerts: Iterable[NodeAlert], placed: Mapping[str, str]) -> Iterat
         if alert.node and alert.severity != Severity.INFO.value:
             by_node.setdefault(alert.node, []).append(alert)
     for node, every in by_node.items():
-        ports = [one for one in every if is_port_alert(one.alertname)]
+        ports = [item for item in every if is_port_alert(item.alertname)]
         # A port and the plane that it belongs to are one fault: the port's finding says what to do.
-        planes = [one for one in every if ports and one.alertname == PLANE_DEGRADED]
-        found = [one for one in every if one not in planes]
-        found.sort(key=lambda one: (one.severity != Severity.CRITICAL.value, one.since_unix_s))
+        planes = [item for item in every if ports and item.alertname == PLANE_DEGRADED]
+        found = [item for item in every if item not in planes]
+        found.sort(key=lambda item: (item.severity != Severity.CRITICAL.value, item.since_unix_s))
         first, job = found[0], placed.get(node, "")
         is_critical = first.severity == Severity.CRITICAL.value and bool(job)
         others = len(found) - 1
         more = f" (and {others} more finding{'s' * (others > 1)})" if others else ""
         if planes:
-            networks = sorted({one.device for one in planes if one.device})
+            networks = sorted({plane.device for plane in planes if plane.device})
             more += f"; {names_in_words(networks)} network degraded" if networks else ""
         where = f"; job {job} has ranks there" if job else "; no job of rankmend has ranks there"
         yield PresentTrouble(
@@ -275,15 +275,15 @@ def _of_alerts(alerts: Iterable[NodeAlert], placed: Mapping[str, str]) -> Iterat
             kind=FINDING,
             severity=Severity.CRITICAL if is_critical else Severity.WARNING,
             what=f"{first.summary}{more}{where}",
-            since_unix_s=min(one.since_unix_s for one in every),
+            since_unix_s=min(item.since_unix_s for item in every),
             job=job,
             nodes=(node,),
             need="inspect the node",
             command=f"rankmend drain {quote(node)} --reason {quote(first.alertname)}",
             gpus_idle=0,
-            is_loss=any(one.alertname in LOSSES for one in found),
+            is_loss=any(item.alertname in LOSSES for item in found),
             is_lasting=False,
             runbook="rankmendfinding",
             about=first.alertname,
-            ports=tuple(sorted({one.device for one in ports if one.device})),
+            ports=tuple(sorted({port.device for port in ports if port.device})),
         )

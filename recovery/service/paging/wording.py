@@ -25,59 +25,63 @@ _ORDER: Final = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
 
 def annotations_of(cause: OpenCause) -> dict[str, str]:
     """Return the texts of an open cause."""
-    told, first = cause.told, _most_urgent(cause.troubles)
+    reported, first = cause.told, _most_urgent(cause.troubles)
     need = "it seems to be over" if first is None else first.need
-    command = f"rankmend why {told.incident_ids[0]}" if told.incident_ids else "rankmend status"
-    if first is not None and len(told.job_ids) <= 1:
+    command = (
+        f"rankmend why {reported.incident_ids[0]}" if reported.incident_ids else "rankmend status"
+    )
+    if first is not None and len(reported.job_ids) <= 1:
         command = first.command or command
-    elif len(told.job_ids) > 1:
+    elif len(reported.job_ids) > 1:
         command = "rankmend status"
     texts = {
-        "summary": summary_of(told, need),
-        "what": _what(told, cause.troubles),
-        "since": moment(told.since_unix_s),
-        "gpus_idle": str(told.gpus_idle),
-        "gpu_hours_lost": hours(told.gpu_s_lost),
+        "summary": summary_of(reported, need),
+        "what": _what(reported, cause.troubles),
+        "since": moment(reported.since_unix_s),
+        "gpus_idle": str(reported.gpus_idle),
+        "gpu_hours_lost": hours(reported.gpu_s_lost),
         "done": _done(cause.troubles),
         "state": _line(need),
         "next": command,
-        "jobs": names_in_words([_line(job) for job in told.jobs], _JOBS_MAX),
-        "nodes": names_in_words(told.nodes, _JOBS_MAX),
-        "part": _line(told.part),
+        "jobs": names_in_words([_line(job) for job in reported.jobs], _JOBS_MAX),
+        "nodes": names_in_words(reported.nodes, _JOBS_MAX),
+        "part": _line(reported.part),
     }
     return {name: text for name, text in texts.items() if text}
 
 
-def annotations_of_end(told: CauseTold) -> dict[str, str]:
+def annotations_of_end(reported: CauseTold) -> dict[str, str]:
     """Return the texts with which the message of a cause is closed."""
-    lost = f"; {hours(told.gpu_s_lost)} rank-hours lost" if told.gpu_s_lost >= 1 else ""
-    command = f"rankmend why {told.incident_ids[0]}" if told.incident_ids else "rankmend status"
+    lost = f"; {hours(reported.gpu_s_lost)} rank-hours lost" if reported.gpu_s_lost >= 1 else ""
+    command = (
+        f"rankmend why {reported.incident_ids[0]}" if reported.incident_ids else "rankmend status"
+    )
     texts = {
-        "summary": _cut(f"{_subject(told)}: over: {_line(told.end)}{lost}"),
-        "what": _line(told.what),
-        "since": moment(told.since_unix_s),
+        "summary": _cut(f"{_subject(reported)}: over: {_line(reported.end)}{lost}"),
+        "what": _line(reported.what),
+        "since": moment(reported.since_unix_s),
         "gpus_idle": "0",
-        "gpu_hours_lost": hours(told.gpu_s_lost),
-        "done": _line(told.end),
+        "gpu_hours_lost": hours(reported.gpu_s_lost),
+        "done": _line(reported.end),
         "state": "over",
         "next": command,
-        "jobs": names_in_words([_line(job) for job in told.jobs], _JOBS_MAX),
-        "nodes": names_in_words(told.nodes, _JOBS_MAX),
-        "part": _line(told.part),
+        "jobs": names_in_words([_line(job) for job in reported.jobs], _JOBS_MAX),
+        "nodes": names_in_words(reported.nodes, _JOBS_MAX),
+        "part": _line(reported.part),
     }
     return {name: text for name, text in texts.items() if text}
 
 
-def summary_of(told: CauseTold, need: str) -> str:
+def summary_of(reported: CauseTold, need: str) -> str:
     """Return one line for a lock screen: whom it hurts, what it needs, what it costs, what it is."""
-    idle = f"{counted(told.gpus_idle, 'rank')} idle" if told.gpus_idle else ""
-    what = _line(told.what)
-    if len(told.job_ids) > 1 and told.is_loss and len(told.nodes) > 1:
-        what = f"lost {names_in_words(told.nodes, 3)}"
-    if told.part:
-        what = f"{_line(told.part)}: {what}"
+    idle = f"{counted(reported.gpus_idle, 'rank')} idle" if reported.gpus_idle else ""
+    what = _line(reported.what)
+    if len(reported.job_ids) > 1 and reported.is_loss and len(reported.nodes) > 1:
+        what = f"lost {names_in_words(reported.nodes, 3)}"
+    if reported.part:
+        what = f"{_line(reported.part)}: {what}"
     parts = [part for part in (need, idle, what) if part]
-    return _cut(f"{_subject(told)}: {'; '.join(parts)}")
+    return _cut(f"{_subject(reported)}: {'; '.join(parts)}")
 
 
 def moment(unix_s: float) -> str:
@@ -90,40 +94,40 @@ def hours(gpu_s: float) -> str:
     return figure(gpu_s / _GPU_HOUR_S)
 
 
-def _subject(told: CauseTold) -> str:
-    if len(told.job_ids) > 1:
-        return f"{len(told.job_ids)} jobs"
-    if not told.jobs and len(told.nodes) > 1:
-        return f"{len(told.nodes)} nodes"
-    if told.jobs:
-        name = _line(told.jobs[0])
+def _subject(reported: CauseTold) -> str:
+    if len(reported.job_ids) > 1:
+        return f"{len(reported.job_ids)} jobs"
+    if not reported.jobs and len(reported.nodes) > 1:
+        return f"{len(reported.nodes)} nodes"
+    if reported.jobs:
+        name = _line(reported.jobs[0])
         return name if len(name) <= 40 else f"{name[:39]}…"
-    return told.node or "cluster"
+    return reported.node or "cluster"
 
 
 def _most_urgent(troubles: Sequence[PresentTrouble]) -> PresentTrouble | None:
     if not troubles:
         return None
-    incidents = [one for one in troubles if one.is_incident] or troubles
-    return min(incidents, key=lambda one: _ORDER.index(one.severity))
+    incidents = [trouble for trouble in troubles if trouble.is_incident] or troubles
+    return min(incidents, key=lambda incident: _ORDER.index(incident.severity))
 
 
-def _what(told: CauseTold, troubles: Sequence[PresentTrouble]) -> str:
-    named = ((one.job or ", ".join(one.nodes[:1]), one.what) for one in troubles)
+def _what(reported: CauseTold, troubles: Sequence[PresentTrouble]) -> str:
+    named = ((trouble.job or ", ".join(trouble.nodes[:1]), trouble.what) for trouble in troubles)
     lines = [f"{name}: {what}" if name else what for name, what in named]
     if not lines:
-        return _line(told.what)
+        return _line(reported.what)
     shown = [_line(line) for line in dict.fromkeys(lines)]
     more = [f"and {len(shown) - _JOBS_MAX} more"] if len(shown) > _JOBS_MAX else []
     return "\n".join((*shown[:_JOBS_MAX], *more))
 
 
 def _done(troubles: Sequence[PresentTrouble]) -> str:
-    several = sum(bool(one.done) for one in troubles) > 1
+    several = sum(bool(trouble.done) for trouble in troubles) > 1
     lines = [
-        f"{one.job}: {'; '.join(one.done)}" if several else line
-        for one in troubles
-        for line in (one.done[:1] if several else one.done)
+        f"{trouble.job}: {'; '.join(trouble.done)}" if several else line
+        for trouble in troubles
+        for line in (trouble.done[:1] if several else trouble.done)
     ]
     return "\n".join(_line(line) for line in lines[:_DONE_MAX]) or "nothing yet"
 

@@ -125,20 +125,20 @@ class ConsoleSessions:
     async def find(self, text: str) -> SignedIn | None:
         """Return the session of a cookie, unless it has ended."""
         now_s, name, store = self._clock.now_s(), name_of(text), self._store
-        kept = self._book.find(text, now_s)
+        retained = self._book.find(text, now_s)
         if store is None:
-            return kept
+            return retained
         if name in self._unclosed:
             await self._close_in_store(store, name)
             return None
         try:
-            if kept is not None and name in self._unsaved:
-                key, identity = kept.key, kept.identity
+            if retained is not None and name in self._unsaved:
+                key, identity = retained.key, retained.identity
                 await self._ask(lambda: store.open(name, key, identity))
                 self._unsaved.pop(name, None)
             found = await self._ask(lambda: store.find(name))
         except RankmendError:
-            return kept
+            return retained
         if found is None:
             self._book.close(text)
             return None

@@ -88,9 +88,9 @@ class ServiceSource:
     async def ended(self, viewer: Viewer) -> list[PastJob]:
         subject = subject_of(viewer)
         return [
-            PastJob(job_id, one.name, one.owner, one.outcome.kind.value, one.outcome.reason)
-            for job_id, one in reversed(list(self._backend.worker.jobs.everywhere.items()))
-            if one.outcome is not None and may_read_job(subject, one)
+            PastJob(job_id, item.name, item.owner, item.outcome.kind.value, item.outcome.reason)
+            for job_id, item in reversed(list(self._backend.worker.jobs.everywhere.items()))
+            if item.outcome is not None and may_read_job(subject, item)
         ]
 
     async def job(self, viewer: Viewer, job_id: str) -> wire.JobDetail:
@@ -139,9 +139,9 @@ class ServiceSource:
         try:
             demand(subject, *READERS)
             places = [
-                JobPlace(job_id, one.name, one.journal)
-                for job_id, one in reversed(list(backend.worker.jobs.everywhere.items()))
-                if may_read_job(subject, one)
+                JobPlace(job_id, item.name, item.journal)
+                for job_id, item in reversed(list(backend.worker.jobs.everywhere.items()))
+                if may_read_job(subject, item)
             ][:JOBS_MAX]
             return await backend.disk.read(
                 lambda: backend.incidents.newest(places, _INCIDENTS, _JOURNALS_MAX)
@@ -154,10 +154,10 @@ class ServiceSource:
             places = self._places(viewer, wanted)
 
             def read() -> JobRecords | None:
-                for job_id, one in places:
-                    entries = one.journal.read()
+                for job_id, item in places:
+                    entries = item.journal.read()
                     if wanted == job_id or entries_of_incident(entries, wanted):
-                        return JobRecords(job_id, one.name, entries)
+                        return JobRecords(job_id, item.name, entries)
                 return None
 
             found = await self._backend.disk.read(read)
@@ -177,7 +177,7 @@ class ServiceSource:
             found = await self._backend.disk.read(lambda: read_readings(folder, incident))
         except RankmendError as error:
             raise self._refused(error) from error
-        return [one for one in found if subject_of(viewer).may_use_node(one.node)]
+        return [item for item in found if subject_of(viewer).may_use_node(item.node)]
 
     async def tails(self, viewer: Viewer, incident: str) -> Sequence[RankTail]:
         """Return none: the files lie on the nodes, and the evidence names them."""
@@ -225,8 +225,8 @@ class ServiceSource:
         # Every viewer receives it, and how many jobs others have is not for all: only whether it is the same.
         return hashlib.blake2b(text.encode(), key=self._revision_key, digest_size=8).hexdigest()
 
-    async def act(self, viewer: Viewer, asked: AskedAct) -> str:
-        name, parts, given = _route_of(asked)
+    async def act(self, viewer: Viewer, requested: AskedAct) -> str:
+        name, parts, given = _route_of(requested)
         done: wire.Done = await self._ask(viewer, name, given, **parts)
         return done.text
 
@@ -241,24 +241,24 @@ class ServiceSource:
         return PageError(answer.problem.error, answer.status)
 
 
-def _route_of(asked: AskedAct) -> tuple[str, dict[str, str], msgspec.Struct]:
+def _route_of(requested: AskedAct) -> tuple[str, dict[str, str], msgspec.Struct]:
     """Return the route that does it, the parts of its path, and its body."""
-    about, because = asked.about, {"reason": asked.reason}
-    match asked.name:
+    about, because = requested.about, {"reason": requested.reason}
+    match requested.name:
         case ActName.APPROVE | ActName.REJECT:
-            is_approval = asked.name is ActName.APPROVE
+            is_approval = requested.name is ActName.APPROVE
             command = {
                 "act": (PersonAct.APPROVE if is_approval else PersonAct.REJECT).value,
-                "reason": asked.reason,
+                "reason": requested.reason,
                 "incident_id": about["incident"] or None,
-                "key": asked.key or secrets.token_hex(16),
+                "key": requested.key or secrets.token_hex(16),
                 "plan_id": about.get("plan", ""),
             }
             return "command", {"job": about["job"]}, _body(command, wire.JobCommand)
         case ActName.ACKNOWLEDGE:
             return "acknowledge", {"incident": about["incident"]}, _body(because, wire.Because)
         case ActName.PAUSE | ActName.RESUME:
-            verb, scope = asked.name.value, about["scope"]
+            verb, scope = requested.name.value, about["scope"]
             if scope == "cluster":
                 return f"{verb}_cluster", {}, _body(because, wire.Because)
             return verb, {"scope": scope}, _body(because, wire.Because)

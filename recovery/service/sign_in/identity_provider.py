@@ -182,7 +182,7 @@ class IdentityProvider:
             there if len(there) <= _PATH_CHARACTERS_MAX else "/",
         )
         challenge = hashlib.sha256(sealed.verifier.encode()).digest()
-        asked = {
+        requested = {
             "response_type": "code",
             "client_id": self.section.client_id,
             "redirect_uri": self.redirect_uri,
@@ -195,7 +195,7 @@ class IdentityProvider:
         endpoint = description.authorization_endpoint
         mark = "&" if urlsplit(endpoint).query else "?"
         text = self._seal.encrypt_at_time(msgspec.json.encode(sealed), int(self._clock.unix_s()))
-        return Begun(f"{endpoint}{mark}{urlencode(asked)}", text.decode("ascii"))
+        return Begun(f"{endpoint}{mark}{urlencode(requested)}", text.decode("ascii"))
 
     async def finish(
         self, given: Mapping[str, str], cookie: str, use: Callable[[str], Awaitable[bool]]
@@ -276,18 +276,18 @@ class IdentityProvider:
     async def _keys_for(self, description: _Description, *, is_unknown: bool) -> Any:
         """Return the provider's keys. ``is_unknown``: a token names a key that they don't have."""
         async with self._lock:
-            now_s, kept = self._clock.now_s(), self._keys
-            is_fresh = kept is not None and now_s - kept.at_s < _FRESH_S
+            now_s, retained = self._clock.now_s(), self._keys
+            is_fresh = retained is not None and now_s - retained.at_s < _FRESH_S
             tried_s = self._keys_tried_at_s
             is_too_soon = tried_s is not None and now_s - tried_s < _AGAIN_S
-            if kept is not None and ((is_fresh and not is_unknown) or is_too_soon):
-                return kept.found
+            if retained is not None and ((is_fresh and not is_unknown) or is_too_soon):
+                return retained.found
             self._keys_tried_at_s = now_s
             try:
                 found = _read_keys(await self._get(description.jwks_uri, dict[str, Any]))
             except SignInRefusedError:
-                if kept is not None and now_s - kept.at_s < _STALE_S_MAX:
-                    return kept.found
+                if retained is not None and now_s - retained.at_s < _STALE_S_MAX:
+                    return retained.found
                 raise
             self._keys = _Keys(found, now_s)
             return found

@@ -122,7 +122,7 @@ class SnapshotCopier:
             case FetchSnapshot():
                 self._fetches.submit(self._fetch, command)
             case ServeFiles(files=files):
-                self._served = {one.snapshot: Path(one.path) for one in files}
+                self._served = {file.snapshot: Path(file.path) for file in files}
             case ExpectCopies():
                 with self._lock:
                     self._expected = command

@@ -130,15 +130,15 @@ class NodeCopies:
         now_s = self._clock.now_s()
         return tuple(
             HeldSnapshot(
-                rank=one.rank,
-                attempt=one.attempt,
-                step=one.step,
+                rank=item.rank,
+                attempt=item.attempt,
+                step=item.step,
                 world_size=world_size,
-                size_bytes=one.size_bytes,
-                digest=one.digest,
+                size_bytes=item.size_bytes,
+                digest=item.digest,
                 age_s=max(0.0, now_s - at_s),
             )
-            for one, (world_size, at_s) in self._held.items()
+            for item, (world_size, at_s) in self._held.items()
         )
 
     def faults(self) -> tuple[CopyFaultTold, ...]:
@@ -172,8 +172,8 @@ class NodeCopies:
             case FetchFailed(snapshot=snapshot, path=path, fault=fault, message=text):
                 job = self._fetching.pop(path, None)
                 if job is not None:
-                    told = CopyFaultTold(snapshot.rank, *snapshot.age_key, job[1], fault)
-                    self._fail(told, snapshot)
+                    reported = CopyFaultTold(snapshot.rank, *snapshot.age_key, job[1], fault)
+                    self._fail(reported, snapshot)
                 log.warning("%s was not fetched: %s", snapshot, text)
             case CopyHeld(snapshot=snapshot, world_size=world_size):
                 self._held[snapshot] = world_size, now_s
@@ -197,14 +197,14 @@ class NodeCopies:
         while len(self._faults) >= FAULTS_MAX:
             del self._faults[next(iter(self._faults))]
         self._faults[snapshot, fault.node] = fault
-        is_fetch = any(one.source.node == fault.node for one in self._request.fetches)
+        is_fetch = any(fetch.source.node == fault.node for fetch in self._request.fetches)
         pause_s = FETCH_RETRY_S if is_fetch else RETRY_S
         self._retry_at_s[snapshot, fault.node] = self._clock.now_s() + pause_s
 
     def _launcher_of(self, node: str) -> str:
         order = self._request.copy
         holders = () if order is None else order.holders
-        return next((one.launcher_id for one in holders if one.node == node), "")
+        return next((holder.launcher_id for holder in holders if holder.node == node), "")
 
     # What is due.
 
@@ -220,7 +220,7 @@ class NodeCopies:
         self._drop_before(order)
         now_ns = time.monotonic_ns()
         if order.complete is not None:
-            here = set(ranks) or {one.head.rank for one in known}
+            here = set(ranks) or {item.head.rank for item in known}
             until_ns = now_ns + int(KEEP_COPIED_S * 1e9)
             ask_to_leave_copied(self._folder, here, order.complete, until_ns)
         if order.attempt == attempt and ranks and order.from_step is not None:
@@ -229,13 +229,13 @@ class NodeCopies:
             self._send(order, order.from_step, known, ranks, now_s)
 
     def _serve(self, known: Collection[KnownSnapshot]) -> None:
-        files = tuple(_local(one) for one in known if not one.is_damaged)
+        files = tuple(_local(snapshot) for snapshot in known if not snapshot.is_damaged)
         if files != self._served:
             self._served = files
             self._copier.send(ServeFiles(files))
 
     def _expect(self, order: CopyOrder) -> None:
-        nodes = {rank: one.node for one in order.held_for for rank in one.ranks}
+        nodes = {rank: item.node for item in order.held_for for rank in item.ranks}
         expected = ExpectCopies(order.attempt, nodes)
         if expected != self._expected:
             self._expected = expected
@@ -262,12 +262,12 @@ class NodeCopies:
         unread: list[Path] = []
         for rank in ranks:
             of_round = [
-                one
-                for one in known
-                if (one.head.rank, one.head.attempt) == (rank, order.attempt)
-                if one.head.step >= from_step and not one.is_damaged
+                snapshot
+                for snapshot in known
+                if (snapshot.head.rank, snapshot.head.attempt) == (rank, order.attempt)
+                if snapshot.head.step >= from_step and not snapshot.is_damaged
             ]
-            first = min(of_round, key=lambda one: one.head.step, default=None)
+            first = min(of_round, key=lambda snapshot: snapshot.head.step, default=None)
             if first is None:
                 unread += self._watch.files_from(rank, order.attempt, from_step)[:1]
                 continue
@@ -280,17 +280,17 @@ class NodeCopies:
                     self._copier.send(SendCopy(file, _peer(peer)))
         if unread:
             self._watch.look_now(unread)
-        self._sent = {one for one in self._sent if one[0].step >= from_step}
-        self._retry_at_s = {one: at_s for one, at_s in self._retry_at_s.items() if at_s > now_s}
+        self._sent = {item for item in self._sent if item[0].step >= from_step}
+        self._retry_at_s = {item: at_s for item, at_s in self._retry_at_s.items() if at_s > now_s}
 
     def _fetch(self, order: FetchOrder, known: Collection[KnownSnapshot], now_s: float) -> None:
         wanted = order.snapshot
-        own = [one for one in known if one.head.rank == order.rank]
+        own = [item for item in known if item.head.rank == order.rank]
         is_there = any(
-            (one.head.attempt, one.head.step, one.digest.whole)
+            (item.head.attempt, item.head.step, item.digest.whole)
             == (wanted.attempt, wanted.step, wanted.digest)
-            and not one.is_damaged
-            for one in own
+            and not item.is_damaged
+            for item in own
         )
         snapshot = SnapshotDigest(
             wanted.attempt, wanted.rank, wanted.step, wanted.size_bytes, wanted.digest
@@ -312,14 +312,14 @@ def _free_buffer(own: Collection[KnownSnapshot], point: tuple[int, int]) -> int:
 
     One that holds this step with other content, lest the rank restore that; else none, a damaged one, or the older one.
     """
-    by_path = {one.path.name: one for one in own}
-    for name, one in by_path.items():
-        if (one.head.attempt, one.head.step) == point:
+    by_path = {snapshot.path.name: snapshot for snapshot in own}
+    for name, item in by_path.items():
+        if (item.head.attempt, item.head.step) == point:
             return int(name.split(".")[1])
     ages = []
     for buffer in range(layout.IN_TURNS):
         there = next(
-            (one for name, one in by_path.items() if name.split(".")[1] == str(buffer)), None
+            (item for name, item in by_path.items() if name.split(".")[1] == str(buffer)), None
         )
         is_worth = there is not None and not there.is_damaged
         ages.append((there.head.attempt, there.head.step) if is_worth and there else (-1, -1))

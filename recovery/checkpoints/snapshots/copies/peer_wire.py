@@ -188,8 +188,10 @@ def accept(
         ours = secrets.token_hex(NONCE_BYTES)
         _send(secured, Challenge(ours))
         hello = _receive(secured, Hello)
-        asked = ("copy", node, hello.node, ours, hello.nonce, certificate)
-        key = next((key for key in keys if any(key.holds(mac, *asked) for mac in hello.macs)), None)
+        requested = ("copy", node, hello.node, ours, hello.nonce, certificate)
+        key = next(
+            (key for key in keys if any(key.holds(mac, *requested) for mac in hello.macs)), None
+        )
         if key is None or hello.to != node:
             raise PeerFaultError(CopyFault.UNPROVEN, "it has no proof of this job's secret")
         _send(secured, Welcome(key.prove("welcome", ours, hello.nonce, certificate)))

@@ -49,20 +49,20 @@ class _Place:
     shares: tuple[str, ...]
 
 
-def placed_node(node: str, told: Domain, parts: FleetParts) -> PlacedNode:
+def placed_node(node: str, reported: Domain, parts: FleetParts) -> PlacedNode:
     """Return where a node is by the topology file; ``told``: the switches above it as its scheduler told them, where the file has none."""
     hung = parts.hung(node)
-    leaf = next((one for one in hung if one.part.kind is SharedKind.LEAF), None)
-    domain = told
+    leaf = next((part for part in hung if part.part.kind is SharedKind.LEAF), None)
+    domain = reported
     if leaf is not None:
         above = [
-            one.part.name
-            for one in hung
-            if one.part.kind is SharedKind.SWITCH and one.port == leaf.port
+            part.part.name
+            for part in hung
+            if part.part.kind is SharedKind.SWITCH and part.port == leaf.port
         ]
         domain = (*reversed(above), leaf.part.name)
     told_of = {
-        kind: "+".join(sorted(one.part.name for one in hung if one.part.kind is kind))
+        kind: "+".join(sorted(part.part.name for part in hung if part.part.kind is kind))
         for kind in (*_SHARED, SharedKind.CHASSIS, SharedKind.NVLINK_DOMAIN, SharedKind.BLOCK)
     }
     # An NVLink domain of several nodes stands in one rack, or two: what powers and cools these takes them all. So do most blocks.
@@ -95,27 +95,27 @@ def place(nodes: Sequence[PlacedNode], copies: int = 1, before: Groups = ()) -> 
     """Return the groups of the nodes, which come in ring order; ``before``: the groups in force."""
     if not 0 <= copies <= COPIES_MAX:
         raise ValueError(f"{copies} copies of a snapshot: want 0 to {COPIES_MAX}")
-    places = dict(zip((one.node for one in nodes), _places(nodes), strict=True))
+    places = dict(zip((node.node for node in nodes), _places(nodes), strict=True))
     if len(places) != len(nodes):
-        raise ValueError(f"a node is named twice: {[one.node for one in nodes]}")
+        raise ValueError(f"a node is named twice: {[node.node for node in nodes]}")
     fresh = _deal(list(places), places, copies)
-    kept = _repair(places, copies, before)
-    return fresh if _cost(fresh, places, copies) < _cost(kept, places, copies) else kept
+    retained = _repair(places, copies, before)
+    return fresh if _cost(fresh, places, copies) < _cost(retained, places, copies) else retained
 
 
 def _places(nodes: Sequence[PlacedNode]) -> list[_Place]:
     """Return where the nodes are; what all of them share, such as both feeds of a hall, tells none from another."""
-    width = max((len(one.shares) for one in nodes), default=0)
-    padded = [(*one.shares, *("",) * (width - len(one.shares))) for one in nodes]
+    width = max((len(node.shares) for node in nodes), default=0)
+    padded = [(*node.shares, *("",) * (width - len(node.shares))) for node in nodes]
     common = [len({shares[at] for shares in padded}) < 2 for at in range(width)]
     return [
         _Place(
-            one.domain,
+            node.domain,
             tuple(
                 "" if is_common else name for name, is_common in zip(shares, common, strict=True)
             ),
         )
-        for one, shares in zip(nodes, padded, strict=True)
+        for node, shares in zip(nodes, padded, strict=True)
     ]
 
 
@@ -132,27 +132,27 @@ def _repair(places: Mapping[str, _Place], copies: int, before: Groups) -> Groups
     """Return the groups with those of ``before`` that are whole, and the other nodes in new ones."""
     size = copies + 1
     left = [tuple(node for node in group if node in places) for group in before]
-    kept = [group for group in left if size <= len(group) < 2 * size]
-    taken = {node for group in kept for node in group}
+    retained = [group for group in left if size <= len(group) < 2 * size]
+    taken = {node for group in retained for node in group}
     free = [node for node in places if node not in taken]
     if not free:
-        return tuple(kept)
+        return tuple(retained)
     dealt = _deal(free, places, copies)
     # Nodes that can't form good groups of their own are mixed with those of some group.
     for _try in range(2):
         costs = _cost(dealt, places, copies), _extra(dealt, size)
-        if not kept or costs == (0, 0):
+        if not retained or costs == (0, 0):
             break
         options = []
-        for at, group in enumerate(kept):
+        for at, group in enumerate(retained):
             mixed = _deal([*free, *group], places, copies)
             cost = _cost(mixed, places, copies) - _cost((group,), places, copies)
             options.append((cost, _extra(mixed, size) - _extra((group,), size), at, mixed))
         best = min(options)
         if best[:2] >= costs and len(free) >= size:
             break
-        free, dealt = [*free, *kept.pop(best[2])], best[3]
-    return (*kept, *dealt)
+        free, dealt = [*free, *retained.pop(best[2])], best[3]
+    return (*retained, *dealt)
 
 
 def _deal(nodes: Sequence[str], places: Mapping[str, _Place], copies: int) -> Groups:
@@ -161,16 +161,20 @@ def _deal(nodes: Sequence[str], places: Mapping[str, _Place], copies: int) -> Gr
     options = [plain]
     if any(len(places[node].domain) > 1 for node in nodes):
         options.append(_deal_near(nodes, places, copies))
-    best = min(options, key=lambda one: (_cost(one, places, copies), _distance(one, places)))
+    best = min(
+        options, key=lambda option: (_cost(option, places, copies), _distance(option, places))
+    )
     if not _cost(best, places, copies):
         return best
     # What nodes share beside switches may cut across these: some other order or turn may keep it apart.
     groups_total = max(1, len(nodes) // (copies + 1))
     for at in range(max((len(places[node].shares) for node in nodes), default=0)):
         ordered = sorted(nodes, key=lambda node: (places[node].shares[at : at + 1], places[node]))
-        for turn in (0, *(one for one in _TURNS if one < groups_total)):
+        for turn in (0, *(item for item in _TURNS if item < groups_total)):
             options.append(_dealt(ordered, copies, turn))
-    return min(options, key=lambda one: (_cost(one, places, copies), _distance(one, places)))
+    return min(
+        options, key=lambda option: (_cost(option, places, copies), _distance(option, places))
+    )
 
 
 def _deal_all(nodes: Sequence[str], places: Mapping[str, _Place], copies: int) -> Groups:
@@ -184,9 +188,9 @@ def _dealt(order: Sequence[str], copies: int, turn: int = 0) -> Groups:
     rounds = [order[start : start + groups_total] for start in range(0, len(order), groups_total)]
     return tuple(
         tuple(
-            one[(group + number * turn) % len(one)]
-            for number, one in enumerate(rounds)
-            if group < len(one)
+            item[(group + number * turn) % len(item)]
+            for number, item in enumerate(rounds)
+            if group < len(item)
         )
         for group in range(groups_total)
         if order
@@ -229,10 +233,10 @@ def _cost(groups: Groups, places: Mapping[str, _Place], copies: int) -> int:
     """
     cost = 0
     for node, held_by in holders(groups, copies).items():
-        some = [places[one] for one in (node, *held_by)]
-        cost += (copies + 1 - len({one.domain for one in some})) * _WEIGHT**3
+        some = [places[item] for item in (node, *held_by)]
+        cost += (copies + 1 - len({item.domain for item in some})) * _WEIGHT**3
         for at, weight in enumerate((_WEIGHT**2, _WEIGHT, 1)):
-            known = [one.shares[at] for one in some if at < len(one.shares) and one.shares[at]]
+            known = [item.shares[at] for item in some if at < len(item.shares) and item.shares[at]]
             cost += (len(known) - len(set(known))) * weight
     return cost
 

@@ -22,9 +22,9 @@ from recovery.messages.candidates import (
 )
 from recovery.messages.exchange import FoundCheckpoint
 
-_FORMATS: Final = {one.value: one for one in CheckpointFormat}
-_HOLDS: Final = {one.value: one for one in Holds}
-_HINDRANCES: Final = {one.value: one for one in Hindrance}
+_FORMATS: Final = {item.value: item for item in CheckpointFormat}
+_HOLDS: Final = {holds.value: holds for holds in Holds}
+_HINDRANCES: Final = {hindrance.value: hindrance for hindrance in Hindrance}
 
 READERS_MAX: Final = 16
 """Launchers that share the reading of one folder.
@@ -43,16 +43,16 @@ def verdicts_of(found: Iterable[FoundCheckpoint]) -> tuple[CheckpointVerdict, ..
     """Return the verdicts; what a newer launcher calls by another name is of an unknown format."""
     return tuple(
         CheckpointVerdict(
-            _candidate(one),
-            one.is_valid,
-            one.reason,
-            _HINDRANCES.get(one.hindrance),
-            one.share,
-            one.parts,
-            one.unchecked_bytes,
-            one.has_wrong_sum,
+            _candidate(checkpoint),
+            checkpoint.is_valid,
+            checkpoint.reason,
+            _HINDRANCES.get(checkpoint.hindrance),
+            checkpoint.share,
+            checkpoint.parts,
+            checkpoint.unchecked_bytes,
+            checkpoint.has_wrong_sum,
         )
-        for one in found
+        for checkpoint in found
     )
 
 
@@ -80,7 +80,7 @@ class RankHome:
 
 
 def join_disks(
-    told: Mapping[str, Sequence[CheckpointVerdict]],
+    reported: Mapping[str, Sequence[CheckpointVerdict]],
     homes: Mapping[int, RankHome],
     saved_by: int,
     silent: Collection[str],
@@ -96,7 +96,7 @@ def join_disks(
     ranks have saved.
     """
     paths: dict[str, dict[str, CheckpointVerdict]] = defaultdict(dict)
-    for folder, verdicts in told.items():
+    for folder, verdicts in reported.items():
         for verdict in verdicts:
             paths[verdict.candidate.path][folder] = verdict
     joined = [
@@ -118,7 +118,7 @@ def _at_rank_0(
     if (verdict := by_folder.get(home.folder_id)) is not None:
         return verdict
     folder, verdict = next(iter(by_folder.items()))
-    nodes = sorted({one.node for one in homes.values() if one.folder_id == folder})
+    nodes = sorted({item.node for item in homes.values() if item.folder_id == folder})
     if home.folder_id in silent:
         reason = (
             f"{home.node}, where rank {min(homes)} is to run, has not reported what it sees yet"
@@ -149,7 +149,7 @@ def _join_parts(
             if home is not None and home.folder_id == folder:
                 held[part.step].add(part.rank)
     ranks = set(homes)
-    first = next(one for one in by_folder.values() if one.parts)
+    first = next(item for item in by_folder.values() if item.parts)
     for step in sorted(seen, reverse=True):
         if held[step] == ranks and seen[step] <= ranks and saved_by <= len(ranks):
             nodes = {home.node for home in homes.values()}
@@ -198,8 +198,8 @@ def _dated(by_folder: Mapping[str, CheckpointVerdict], step: int) -> CheckpointV
     first = next(verdict for verdict in by_folder.values() if verdict.parts)
     candidate = replace(
         first.candidate,
-        size_bytes=sum(one.size_bytes for one in candidates),
-        modified_unix_s=max(one.modified_unix_s for one in candidates),
+        size_bytes=sum(item.size_bytes for item in candidates),
+        modified_unix_s=max(item.modified_unix_s for item in candidates),
     )
     if step:
         candidate = replace(candidate, step=step, is_step_exact=True)
@@ -253,7 +253,7 @@ def divide(readers: Sequence[CheckpointReader]) -> tuple[CheckpointReader, ...]:
 
 def join_checkpoints(
     readers: Sequence[CheckpointReader],
-    told: _VerdictsByNode,
+    reported: _VerdictsByNode,
     homes: Mapping[int, RankHome] | None = None,
     saved_by: int = 0,
 ) -> tuple[CheckpointVerdict, ...]:
@@ -271,29 +271,29 @@ def join_checkpoints(
     folders: dict[str, list[CheckpointReader]] = defaultdict(list)
     for reader in readers:
         folders[reader.folder_id].append(reader)
-    joined = {folder: _join_folder(members, told) for folder, members in folders.items()}
+    joined = {folder: _join_folder(members, reported) for folder, members in folders.items()}
     if len(joined) == 1 or not homes:
         return next(iter(joined.values()))
     silent = {
         folder
         for folder, members in folders.items()
-        if not any(reader.node in told for reader in members)
+        if not any(reader.node in reported for reader in members)
     }
     return join_disks(joined, homes, saved_by, silent)
 
 
 def _join_folder(
-    readers: Sequence[CheckpointReader], told: _VerdictsByNode
+    readers: Sequence[CheckpointReader], reported: _VerdictsByNode
 ) -> tuple[CheckpointVerdict, ...]:
     """Return one verdict on each checkpoint of one folder."""
     if len(readers) == 1:
         (reader,) = readers
-        return tuple(_of_its_share(reader, one) for one in told.get(reader.node, ()))
+        return tuple(_of_its_share(reader, item) for item in reported.get(reader.node, ()))
     paths: dict[str, dict[str, CheckpointVerdict]] = defaultdict(dict)
     for reader in readers:
-        for verdict in told.get(reader.node, ()):
+        for verdict in reported.get(reader.node, ()):
             paths[verdict.candidate.path][reader.node] = _of_its_share(reader, verdict)
-    joined = [_join_shares(readers, told, by_node) for by_node in paths.values()]
+    joined = [_join_shares(readers, reported, by_node) for by_node in paths.values()]
     return newest_joined(joined)
 
 
@@ -325,22 +325,24 @@ def _of_its_share(reader: CheckpointReader, verdict: CheckpointVerdict) -> Check
 
 def _join_shares(
     readers: Sequence[CheckpointReader],
-    told: _VerdictsByNode,
+    reported: _VerdictsByNode,
     by_node: Mapping[str, CheckpointVerdict],
 ) -> CheckpointVerdict:
     """Return the verdict on one checkpoint from those of the nodes that see it."""
     defect = _first(by_node, *_DEFECTS)
     if defect is not None:
         return _with_finder(defect, by_node)
-    wholes = [one for one in by_node.values() if one.is_valid and one.share.is_whole]
+    wholes = [
+        verdict for verdict in by_node.values() if verdict.is_valid and verdict.share.is_whole
+    ]
     if wholes:
-        return min(wholes, key=lambda one: one.unchecked_bytes)
-    valid = {node: one for node, one in by_node.items() if one.is_valid}
+        return min(wholes, key=lambda whole: whole.unchecked_bytes)
+    valid = {node: verdict for node, verdict in by_node.items() if verdict.is_valid}
     missing = [reader.node for reader in readers if reader.node not in valid]
     if not missing:
         first = next(iter(valid.values()))
         reason = f"{first.reason}; read by {counted(len(valid), 'node')}"
-        unchecked_bytes = sum(one.unchecked_bytes for one in valid.values())
+        unchecked_bytes = sum(item.unchecked_bytes for item in valid.values())
         if unchecked_bytes and not first.unchecked_bytes:
             reason += f"; {size_in_words(unchecked_bytes)} were not checked yet"
         return replace(first, reason=reason, share=Share(), unchecked_bytes=unchecked_bytes)
@@ -348,8 +350,8 @@ def _join_shares(
     if unreadable is not None:
         return _with_finder(unreadable, by_node)
     seen = next(iter(valid.values() or by_node.values()))
-    late = [node for node in missing if node not in told]
-    blind = [node for node in missing if node in told and node not in by_node]
+    late = [node for node in missing if node not in reported]
+    blind = [node for node in missing if node in reported and node not in by_node]
     reason = by_node[missing[0]].reason if missing[0] in by_node else ""
     if late:
         reason = f"{names_in_words(late)}: no report of its share yet"
@@ -362,7 +364,12 @@ def _first(
     by_node: Mapping[str, CheckpointVerdict], *hindrances: Hindrance | None
 ) -> CheckpointVerdict | None:
     return next(
-        (one for one in by_node.values() if not one.is_valid and one.hindrance in hindrances), None
+        (
+            verdict
+            for verdict in by_node.values()
+            if not verdict.is_valid and verdict.hindrance in hindrances
+        ),
+        None,
     )
 
 
@@ -370,7 +377,7 @@ def _with_finder(
     defect: CheckpointVerdict, by_node: Mapping[str, CheckpointVerdict]
 ) -> CheckpointVerdict:
     """Return the verdict with the node that has found it, where the others have not."""
-    found = [node for node, one in by_node.items() if one.reason == defect.reason]
+    found = [node for node, verdict in by_node.items() if verdict.reason == defect.reason]
     if len(found) == len(by_node) > 1:
         return defect
     return replace(defect, reason=f"{found[0]}: {defect.reason}")

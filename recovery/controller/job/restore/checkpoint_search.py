@@ -29,7 +29,7 @@ from recovery.journal.limits import Policy
 from recovery.journal.node_records import FinderChosen
 from recovery.messages.candidates import CheckpointVerdict
 
-_UNWRITABLE: Final = {one.value: one for one in Unwritable}
+_UNWRITABLE: Final = {unwritable.value: unwritable for unwritable in Unwritable}
 _FINDERS_MAX: Final = 3  # nodes that say they can't look; then it is the storage, and the try fails
 # For one of several that look, once another has answered: a launcher gives itself 30 s
 # (CheckpointSettings.validate_timeout_s), and says so then.
@@ -138,11 +138,11 @@ class CheckpointSearch:
     def _has_moved(self) -> bool:
         """Whether other nodes were queried than those that the next attempt will run on."""
         wanted = readers_of(self.placement, self.ledger.members)
-        return {one.node for one in wanted} != {one.node for one in self.ledger.readers}
+        return {reader.node for reader in wanted} != {reader.node for reader in self.ledger.readers}
 
     def _hear(self) -> Answers:
         ledger = self.ledger
-        told: dict[str, tuple[CheckpointVerdict, ...]] = {}
+        reported: dict[str, tuple[CheckpointVerdict, ...]] = {}
         failed: dict[str, str] = {}
         unheard = []
         for node in (reader.node for reader in ledger.readers):
@@ -155,10 +155,10 @@ class CheckpointSearch:
             elif found.empty_through < ledger.attempt:
                 failed[node] = f"ranks through {found.empty_through} alone are gone"
             else:
-                told[node] = verdicts_of(found.checkpoints)
-        late = [node for node in unheard if self._is_late(node, has_other=bool(told))]
+                reported[node] = verdicts_of(found.checkpoints)
+        late = [node for node in unheard if self._is_late(node, has_other=bool(reported))]
         pending = tuple(node for node in unheard if node not in late)
-        return Answers(told, failed, tuple(late), pending)
+        return Answers(reported, failed, tuple(late), pending)
 
     def _is_late(self, node: str, *, has_other: bool) -> bool:
         """Return whether nothing is expected of the node; ``has_other``: another has answered."""

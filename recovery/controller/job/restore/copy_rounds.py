@@ -71,12 +71,14 @@ class CopyRounds:
         parts: FleetParts = NO_PARTS,
     ) -> "CopyRounds":
         """Return the state after a look at the newest reports of the attempt's nodes; ``parts``: what these share."""
-        told = [reports.get(one.node) for one in placement]
+        reported = [reports.get(item.node) for item in placement]
         if len(placement) < 2 or not self.copies:
             return replace(self, now=None)
-        if any(one is None or one.copier is None or one.attempt != self.attempt for one in told):
+        if any(
+            item is None or item.copier is None or item.attempt != self.attempt for item in reported
+        ):
             return self  # a launcher is being replaced, or is of a version without copies
-        known = [one for one in told if one is not None]
+        known = [item for item in reported if item is not None]
         after = self._placed(known, parts)._timed(known, now_s)
         return after._judged(placement, reports, now_s)._begun(placement, known, now_s)
 
@@ -87,26 +89,26 @@ class CopyRounds:
         whole = self.complete or self.before
         if (self.now is None and whole is None) or not self.copies:
             return {}
-        ranks = {one.node: one.ranks for one in placement}
+        ranks = {item.node: item.ranks for item in placement}
         kept_by = holders(self.groups, self.copies)
         held_for: dict[str, list[HeldFor]] = {}
         for node, by in kept_by.items():
             for holder in by:
                 held_for.setdefault(holder, []).append(HeldFor(node, ranks[node]))
         orders = {}
-        former = [node for node, one in reports.items() if one.copies and node not in ranks]
+        former = [node for node, report in reports.items() if report.copies and node not in ranks]
         for node in (*ranks, *former):
             orders[node] = CopyOrder(
                 self.attempt,
                 None if self.now is None else self.now.from_step,
-                tuple(_peer(reports[one]) for one in kept_by.get(node, ()) if one in reports),
+                tuple(_peer(reports[item]) for item in kept_by.get(node, ()) if item in reports),
                 tuple(held_for.get(node, ())),
                 whole,
             )
         return orders
 
     def _placed(self, reports: Sequence[Report], parts: FleetParts) -> "CopyRounds":
-        nodes = tuple(placed_node(one.node, one.domain, parts) for one in reports)
+        nodes = tuple(placed_node(report.node, report.domain, parts) for report in reports)
         if nodes == self.placed:
             return self
         return replace(self, placed=nodes, groups=place(nodes, self.copies, self.groups))
@@ -115,9 +117,9 @@ class CopyRounds:
         """Note when the two newest snapshots were written."""
         times = dict(self.step_times)
         for report in reports:
-            for one in report.snapshots:
-                if one.attempt == self.attempt:
-                    times.setdefault(one.step, now_s - one.age_s)
+            for snapshot in report.snapshots:
+                if snapshot.attempt == self.attempt:
+                    times.setdefault(snapshot.step, now_s - snapshot.age_s)
         return replace(self, step_times=tuple(sorted(times.items())[-2:]))
 
     def _judged(
@@ -151,10 +153,10 @@ class CopyRounds:
         """Return which steps of the round each holder has of each rank."""
         kept_by = holders(self.groups, self.copies)
         found: dict[tuple[int, str], set[int]] = {}
-        for one in placement:
-            for holder in kept_by.get(one.node, ()):
+        for item in placement:
+            for holder in kept_by.get(item.node, ()):
                 copies: Sequence[HeldSnapshot] = reports[holder].copies if holder in reports else ()
-                for rank in one.ranks:
+                for rank in item.ranks:
                     found[rank, holder] = {
                         copy.step
                         for copy in copies
@@ -174,14 +176,14 @@ class CopyRounds:
         step = self._step_of_all(reports) if self._pauses(now_s) else self._next_step(now_s)
         if self.complete is not None and step <= self.complete.step:
             return self
-        ranks = [rank for one in placement for rank in one.ranks]
-        told = {
-            one.rank
+        ranks = [rank for item in placement for rank in item.ranks]
+        reported = {
+            snapshot.rank
             for report in reports
-            for one in report.snapshots
-            if one.attempt == self.attempt
+            for snapshot in report.snapshots
+            if snapshot.attempt == self.attempt
         }
-        if not set(ranks) <= told:
+        if not set(ranks) <= reported:
             return self  # a rank has no room for any
         return replace(self, now=CopyRound(step, now_s, self.hear_s))
 
@@ -197,9 +199,9 @@ class CopyRounds:
         """Return the newest step of which every rank has a snapshot, or the newest of any rank where they have none in common."""
         steps: dict[int, set[int]] = {}
         for report in reports:
-            for one in report.snapshots:
-                if one.attempt == self.attempt and not one.is_damaged:
-                    steps.setdefault(one.rank, set()).add(one.step)
+            for snapshot in report.snapshots:
+                if snapshot.attempt == self.attempt and not snapshot.is_damaged:
+                    steps.setdefault(snapshot.rank, set()).add(snapshot.step)
         shared = set.intersection(*steps.values()) if steps else set()
         return max(shared, default=self.step_times[-1][0])
 

@@ -22,20 +22,22 @@ class PutBackIntake:
 
     def due(self, ledger: Ledger) -> tuple[CheckpointPutBack, ...]:
         """Return the records of what the journal does not have; what an older attempt restored is over."""
-        told, self._told = self._told, {}
+        reported, self._told = self._told, {}
         journaled = dict(ledger.put_backs)
         records = []
-        for node, one in told.items():
+        for node, item in reported.items():
             known = journaled.get(node)
-            is_news = known is None or _rank(known) < _rank(one)
-            is_recent = ledger.attempt - 1 <= one.attempt <= ledger.attempt
-            others = sum(it.attempt == one.attempt for it in journaled.values() if it is not known)
+            is_news = known is None or _rank(known) < _rank(item)
+            is_recent = ledger.attempt - 1 <= item.attempt <= ledger.attempt
+            others = sum(it.attempt == item.attempt for it in journaled.values() if it is not known)
             if is_news and is_recent and others < _NODES_MAX:
-                record = CheckpointPutBack(one.attempt, node, one.path, one.count, one.is_given_up)
+                record = CheckpointPutBack(
+                    item.attempt, node, item.path, item.count, item.is_given_up
+                )
                 journaled[node] = record
                 records.append(record)
         return tuple(records)
 
 
-def _rank(one: PutBack | CheckpointPutBack) -> tuple[int, int, bool]:
-    return one.attempt, one.count, one.is_given_up
+def _rank(back: PutBack | CheckpointPutBack) -> tuple[int, int, bool]:
+    return back.attempt, back.count, back.is_given_up

@@ -44,12 +44,19 @@ def checkpoint_seen(
     choice = choose_checkpoint(ledger, policy, known)
     restore = choice.restore
     place = next(
-        (at for at, one in enumerate(known) if restore and one.candidate.path == restore.path), None
+        (
+            at
+            for at, verdict in enumerate(known)
+            if restore and verdict.candidate.path == restore.path
+        ),
+        None,
     )
     if place is None:
         return None
     chosen = known[place]
-    newer = next((one for one in known[:place] if one.hindrance is Hindrance.WRITING), None)
+    newer = next(
+        (verdict for verdict in known[:place] if verdict.hindrance is Hindrance.WRITING), None
+    )
     candidate, noted = chosen.candidate, ledger.restorable
     if noted is not None and (noted.path, noted.modified_unix_s) == (
         candidate.path,
@@ -135,11 +142,11 @@ class MissingSaves:
         wait_s = max(self._wait_s, INTERVALS * (ledger.history.interval_s or 0.0))
         if not self._wait_s or self._trained_s < wait_s or not ledger.is_verified:
             return None
-        seen = [one for one in known if one.hindrance not in _NOTHING_THERE]
+        seen = [verdict for verdict in known if verdict.hindrance not in _NOTHING_THERE]
         cause = _cause(ledger, seen)
-        told = ledger.unsaved
-        if told is not None and (
-            told.record.cause is cause or now_s - self._warned_at_s < self._wait_s
+        reported = ledger.unsaved
+        if reported is not None and (
+            reported.record.cause is cause or now_s - self._warned_at_s < self._wait_s
         ):
             return None
         self._warned_at_s = now_s
@@ -165,7 +172,7 @@ def _cause(ledger: Ledger, seen: Sequence[CheckpointVerdict]) -> Unsaved:
     if not seen:
         return Unsaved.NOTHING_FOUND
     # Launchers report the newest ones alone: what a failure would restore may be behind them.
-    is_restorable = ledger.restorable is not None or any(one.is_valid for one in seen)
+    is_restorable = ledger.restorable is not None or any(verdict.is_valid for verdict in seen)
     return Unsaved.NONE_NEWER if is_restorable else Unsaved.NONE_VALID
 
 

@@ -111,10 +111,10 @@ def refuse_same_start(ledger: Ledger, policy: Policy, choice: Choice) -> str | N
     last = failures[-1] if failures else None
     if last is None or not last.is_own:
         return say_same_error(ledger) if run.count >= tries else None
-    alike = [one for one in failures if one.symptom == last.symptom]
-    starts = {one.identity for one in alike}
+    alike = [failure for failure in failures if failure.symptom == last.symptom]
+    starts = {failure.identity for failure in alike}
     is_exhausted = steps_back(ledger) >= policy.fallbacks_max
-    of_choice = sum(one.identity == choice.identity for one in alike)
+    of_choice = sum(failure.identity == choice.identity for failure in alike)
     refusal = None
     if last.is_loading and last.is_fallback and is_exhausted:
         refusal = _not_loaded_text(failures)
@@ -155,23 +155,23 @@ def say_same_error(ledger: Ledger, cause: str = _PROGRAM, count: int = 0) -> str
 
 def _reason(identity: str, failures: Sequence[StartFailure], policy: Policy) -> str | None:
     """Return why a checkpoint is passed over, or None."""
-    own = [one for one in failures if one.identity == identity]
-    loading = [one for one in own if one.is_loading]
+    own = [failure for failure in failures if failure.identity == identity]
+    loading = [failure for failure in own if failure.is_loading]
     if loading:
         return f"attempt {loading[-1].attempt} could not load it: {loading[-1].error}"
-    for one in own:
-        alike = [other for other in own if other.symptom == one.symptom]
+    for failure in own:
+        alike = [other for other in own if other.symptom == failure.symptom]
         is_elsewhere = any(
-            other.symptom == one.symptom and other.identity != identity for other in failures
+            other.symptom == failure.symptom and other.identity != identity for other in failures
         )
-        if one.may_be_state and len(alike) >= policy.same_error_max and not is_elsewhere:
-            return f"{len(alike)} attempts from it ended before the first step: {one.error}"
+        if failure.may_be_state and len(alike) >= policy.same_error_max and not is_elsewhere:
+            return f"{len(alike)} attempts from it ended before the first step: {failure.error}"
     return None
 
 
 def _not_loaded_text(failures: Sequence[StartFailure]) -> str:
     """Return which checkpoints could not be loaded, each with the program's own error."""
-    errors = {one.name: one.error for one in failures if one.is_loading}
+    errors = {failure.name: failure.error for failure in failures if failure.is_loading}
     named = [f"{name} ({error})" for name, error in list(errors.items())[:_PASSED_NAMED_MAX]]
     if len(named) == 1:
         return f"the program can't load its only checkpoint, {named[0]}"
@@ -185,10 +185,12 @@ def prefer_checked(
 
     Times of the storage's clock show how much training lies between two saves.
     """
-    newest = next((one for one in candidates if one.is_valid), None)
+    newest = next((candidate for candidate in candidates if candidate.is_valid), None)
     if newest is None or newest.is_checked:
         return candidates
-    checked = next((one for one in candidates if _may_replace(one, ledger, policy)), None)
+    checked = next(
+        (candidate for candidate in candidates if _may_replace(candidate, ledger, policy)), None
+    )
     if checked is None:
         return candidates
     redo_s = newest.candidate.modified_unix_s - checked.candidate.modified_unix_s
@@ -196,7 +198,10 @@ def prefer_checked(
         return candidates
     why = f"{checked.candidate.tag} was checked to its end, and is {redo_s:.0f} s older"
     place = candidates.index(checked)
-    newer = [_passed_over(one, why) if one.unchecked_bytes else one for one in candidates[:place]]
+    newer = [
+        _passed_over(candidate, why) if candidate.unchecked_bytes else candidate
+        for candidate in candidates[:place]
+    ]
     return (*newer, *candidates[place:])
 
 
@@ -217,7 +222,7 @@ def is_unchecked(ledger: Ledger) -> bool:
     started = ledger.started
     if started is None or not ledger.is_attempt_open:
         return False
-    is_known = any(one.attempt == ledger.attempt for one in ledger.damaged_restores)
+    is_known = any(restore.attempt == ledger.attempt for restore in ledger.damaged_restores)
     choice = started.choice
     return choice.unchecked_bytes > 0 and choice.restored_path is not None and not is_known
 
@@ -242,8 +247,8 @@ def damage_found(
         is_same &= candidate.modified_unix_s == choice.modified_unix_s
         if is_same and verdict.has_wrong_sum and verdict.hindrance is Hindrance.DAMAGED:
             has_older = any(
-                one.is_valid and one.candidate.modified_unix_s < candidate.modified_unix_s
-                for one in known
+                item.is_valid and item.candidate.modified_unix_s < candidate.modified_unix_s
+                for item in known
             )
             has_older |= any(point.attempt < ledger.attempt for point in snapshots)
             may_restart = policy.allows(Kind.NUMBERS_WRONG, PlanStep.RESTART_IN_PLACE)
@@ -290,7 +295,10 @@ def comes_from_damage(verdict: CheckpointVerdict, ledger: Ledger) -> bool:
 
 def snapshot_from_damage(point: SnapshotPoint, ledger: Ledger) -> str | None:
     """Return why a snapshot of ranks that began from a damaged checkpoint is not restored, or None."""
-    if any(one.attempt == point.attempt and one.goes_back for one in ledger.damaged_restores):
+    if any(
+        restore.attempt == point.attempt and restore.goes_back
+        for restore in ledger.damaged_restores
+    ):
         return f"attempt {point.attempt} began from a damaged checkpoint"
     return None
 
@@ -309,7 +317,7 @@ def choose_checkpoint(
     """
     candidates = proven_first(candidates, dict(ledger.proven))
     candidates = prefer_checked(ledger, policy, candidates)
-    spoiled = [one for one in candidates if _is_spoiled(one, ledger)]
+    spoiled = [candidate for candidate in candidates if _is_spoiled(candidate, ledger)]
     if spoiled:
         return _without_spoiled(ledger, policy, candidates, spoiled, may_begin=may_begin)
     return _newest_valid(ledger, policy, candidates, may_begin=may_begin)
@@ -349,18 +357,18 @@ def _without_spoiled(
     may_begin: bool,
 ) -> Choice:
     """Return the choice among what is from before the numbers went wrong; where that is nothing, among all."""
-    sound = [one for one in candidates if not _is_spoiled(one, ledger)]
-    identities = tuple(_choice_of(one).identity for one in spoiled[:_SPOILED_MAX])
-    if not any(one.is_valid for one in sound):
+    sound = [candidate for candidate in candidates if not _is_spoiled(candidate, ledger)]
+    identities = tuple(_choice_of(verdict).identity for verdict in spoiled[:_SPOILED_MAX])
+    if not any(candidate.is_valid for candidate in sound):
         choice = _newest_valid(ledger, policy, candidates, may_begin=may_begin)
         return replace(
             choice, reason=f"{choice.reason}; none is from before {_what_spoiled(ledger)}"
         )
     choice = _newest_valid(ledger, policy, sound, may_begin=may_begin)
     others = tuple(
-        PassedOver(one.candidate.path, one.candidate.step, _why_spoiled(one, ledger))
-        for one in spoiled
-        if one.looks_like_checkpoint
+        PassedOver(verdict.candidate.path, verdict.candidate.step, _why_spoiled(verdict, ledger))
+        for verdict in spoiled
+        if verdict.looks_like_checkpoint
     )
     passed_over = (*others, *choice.passed_over)[:_PASSED_OVER_MAX]
     return replace(choice, passed_over=passed_over, spoiled=identities)
@@ -374,8 +382,10 @@ def _newest_valid(
     may_begin: bool,
 ) -> Choice:
     not_loaded = failed_to_start(ledger, policy)
-    usable = [one for one in candidates if _choice_of(one).identity not in not_loaded]
-    if any(one.is_valid for one in usable):
+    usable = [
+        candidate for candidate in candidates if _choice_of(candidate).identity not in not_loaded
+    ]
+    if any(candidate.is_valid for candidate in usable):
         return _with_fallback(
             _newest_usable(ledger, policy, usable, candidates, may_begin=may_begin),
             candidates,
@@ -390,21 +400,21 @@ def _with_fallback(
     """Return the choice with the newer ones that the program could not begin from."""
     newer = list(
         takewhile(
-            lambda one: choice.restore is None or one.candidate.path != choice.restore.path,
+            lambda item: choice.restore is None or item.candidate.path != choice.restore.path,
             candidates,
         )
     )
-    failed = [one for one in newer if one.is_valid and _choice_of(one).identity in not_loaded]
+    failed = [item for item in newer if item.is_valid and _choice_of(item).identity in not_loaded]
     if not failed:
         return choice
     reasons = tuple(
-        PassedOver(one.candidate.path, one.candidate.step, not_loaded[_choice_of(one).identity])
-        for one in failed
+        PassedOver(item.candidate.path, item.candidate.step, not_loaded[_choice_of(item).identity])
+        for item in failed
     )
     return replace(
         choice,
         passed_over=(*reasons, *choice.passed_over)[:_PASSED_OVER_MAX],
-        fallen_back_from=tuple(_choice_of(one).identity for one in failed),
+        fallen_back_from=tuple(_choice_of(item).identity for item in failed),
     )
 
 
@@ -434,7 +444,7 @@ def _newest_usable(
             return choice
         failed.append((restores, verdict))
     if failed:
-        restores, verdict = min(failed, key=lambda one: one[0])  # of equals the first, the newest
+        restores, verdict = min(failed, key=lambda item: item[0])  # of equals the first, the newest
         choice = _with_passed_over(ledger, verdict, usable, failed)
         how = f"restored {restores} times without progress, as was every other valid one"
         return replace(choice, reason=f"{choice.reason}; {how}")
@@ -472,9 +482,9 @@ def _without_optimizer(
 ) -> Choice:
     """Return the choice to hold the job rather than go on from a model alone."""
     others = tuple(
-        PassedOver(one.candidate.path, one.candidate.step, one.reason)
-        for one in candidates[:_PASSED_OVER_MAX]
-        if one.looks_like_checkpoint and one is not chosen
+        PassedOver(candidate.candidate.path, candidate.candidate.step, candidate.reason)
+        for candidate in candidates[:_PASSED_OVER_MAX]
+        if candidate.looks_like_checkpoint and candidate is not chosen
     )
     tag = shown(chosen.candidate.tag)
     reason = (
@@ -490,7 +500,7 @@ def without_deleted(choice: Choice, deleted: tuple[PassedOver, ...], *, may_begi
     It names them, and without another checkpoint it is not possible: training would begin at zero.
     """
     path = None if choice.restore is None else choice.restore.path
-    gone = tuple(one for one in deleted if one.path != path)
+    gone = tuple(over for over in deleted if over.path != path)
     if not gone:
         return choice
     choice = replace(choice, passed_over=(*gone, *choice.passed_over))
@@ -548,11 +558,13 @@ def _with_passed_over(
     failed: Sequence[tuple[int, CheckpointVerdict]],
 ) -> Choice:
     """Return the choice with every other candidate that a person may take for the newest."""
-    times = {one.candidate.path: restores for restores, one in failed}
-    evidence = evidence_of([one.candidate for one in candidates], proven=dict(ledger.proven))
+    times = {item.candidate.path: restores for restores, item in failed}
+    evidence = evidence_of(
+        [candidate.candidate for candidate in candidates], proven=dict(ledger.proven)
+    )
     before = {
-        one.candidate.path
-        for one in takewhile(lambda one: one.candidate.path != chosen.candidate.path, candidates)
+        item.candidate.path
+        for item in takewhile(lambda item: item.candidate.path != chosen.candidate.path, candidates)
     }
     others = []
     for verdict in passed_over(candidates, chosen.candidate.path)[:_PASSED_OVER_MAX]:
@@ -606,7 +618,7 @@ def _without_checkpoint(
 
 def _unrestorable_text(seen: Sequence[CheckpointVerdict]) -> str:
     """Return how many look like checkpoints, and why none of them can be restored."""
-    named = "; ".join(f"{one.candidate.tag}: {one.reason}" for one in seen[:_NAMED_MAX])
+    named = "; ".join(f"{verdict.candidate.tag}: {verdict.reason}" for verdict in seen[:_NAMED_MAX])
     more = f"; and {len(seen) - _NAMED_MAX} more" if len(seen) > _NAMED_MAX else ""
     if len(seen) == 1:
         return f"1 file or folder looks like a checkpoint, but can't be restored ({named})"
@@ -621,7 +633,9 @@ def _are_known(ledger: Ledger, others: tuple[PassedOver, ...]) -> bool:
     started = ledger.started
     if started is None or started.choice.restore is not None:
         return False
-    return {one.path for one in others} <= {one.path for one in started.choice.passed_over}
+    return {other.path for other in others} <= {
+        verdict.path for verdict in started.choice.passed_over
+    }
 
 
 def _is_persons_start(ledger: Ledger) -> bool:

@@ -29,10 +29,10 @@ def rollback_due(ledger: Ledger, policy: Policy) -> GoesBack | None:
     if not causes:
         return None
     wrong = _wrong(ledger, ledger.attempt)
-    caused_at = min(one.step for one in causes)
+    caused_at = min(cause.step for cause in causes)
     # A norm of long before belongs to a step that loss scaling has skipped.
-    steps = [one.step for one in wrong if one.trouble is not Trouble.SPIKE]
-    first = min([caused_at, *(one for one in steps if one >= caused_at - NORM_LEADS_STEPS)])
+    steps = [item.step for item in wrong if item.trouble is not Trouble.SPIKE]
+    first = min([caused_at, *(step for step in steps if step >= caused_at - NORM_LEADS_STEPS)])
     behind = first
     began_at = None if ledger.started is None else ledger.started.choice.begins_at
     got_no_further = bool(before) and first <= before[-1].wrong_at
@@ -43,15 +43,15 @@ def rollback_due(ledger: Ledger, policy: Policy) -> GoesBack | None:
 
 def rollback_finding(back: GoesBack, ledger: Ledger, policy: Policy, job_id: str) -> Finding:
     """Return why the job goes back; the rank is blamed only if the policy may leave its node."""
-    told = min(_causes(ledger, back.attempt), key=lambda one: one.step)
-    is_blamed = policy.numbers_rollback_moves and told.rank is not None and bool(told.node)
-    summary = f"{told.text}: the job goes back behind step {back.behind}, for time {back.count} of {policy.numbers_rollbacks_max}"
+    reported = min(_causes(ledger, back.attempt), key=lambda cause: cause.step)
+    is_blamed = policy.numbers_rollback_moves and reported.rank is not None and bool(reported.node)
+    summary = f"{reported.text}: the job goes back behind step {back.behind}, for time {back.count} of {policy.numbers_rollbacks_max}"
     numbers = [
-        Evidence("numbers that the script reported", one.in_words)
-        for one in _wrong(ledger, back.attempt)
+        Evidence("numbers that the script reported", item.in_words)
+        for item in _wrong(ledger, back.attempt)
     ]
     snapshots = [
-        Evidence("digests of snapshots", one.in_words) for one in _differing(ledger, back.attempt)
+        Evidence("digests of snapshots", item.in_words) for item in _differing(ledger, back.attempt)
     ]
     return Finding(
         kind=Kind.NUMBERS_WRONG,
@@ -60,11 +60,11 @@ def rollback_finding(back: GoesBack, ledger: Ledger, policy: Policy, job_id: str
         summary=summary,
         job_id=job_id,
         attempt=back.attempt,
-        node=told.node if is_blamed else "",
-        ranks=(told.rank,) if is_blamed and told.rank is not None else (),
+        node=reported.node if is_blamed else "",
+        ranks=(reported.rank,) if is_blamed and reported.rank is not None else (),
         victims=(),
         since_age_s=0.0,
-        symptom=Symptom(SymptomKind.NUMBERS, told.what),
+        symptom=Symptom(SymptomKind.NUMBERS, reported.what),
         evidence=(*numbers, *snapshots),
     )
 
@@ -83,27 +83,27 @@ class _Cause:
 def _causes(ledger: Ledger, attempt: int) -> list[_Cause]:
     numbers = [
         _Cause(
-            *(one.step, one.in_words, f"{one.quantity.value} {one.trouble.value}"),
-            *(one.odd_rank, one.node),
+            *(item.step, item.in_words, f"{item.quantity.value} {item.trouble.value}"),
+            *(item.odd_rank, item.node),
         )
-        for one in filter(_sends_back, _wrong(ledger, attempt))
+        for item in filter(_sends_back, _wrong(ledger, attempt))
     ]
     snapshots = [
         _Cause(
-            *(one.step, f"{one.in_words} at step {one.step}", "replicas differ"),
-            *(one.odd[0] if len(one.odd) == 1 else None, one.node),
+            *(item.step, f"{item.in_words} at step {item.step}", "replicas differ"),
+            *(item.odd[0] if len(item.odd) == 1 else None, item.node),
         )
-        for one in _differing(ledger, attempt)
+        for item in _differing(ledger, attempt)
     ]
     return [*numbers, *snapshots]
 
 
 def _wrong(ledger: Ledger, attempt: int) -> list[NumbersWrong]:
-    return [one for one in ledger.wrong_numbers if one.attempt == attempt]
+    return [number for number in ledger.wrong_numbers if number.attempt == attempt]
 
 
 def _differing(ledger: Ledger, attempt: int) -> list[ReplicasDiffer]:
-    return [one for one in ledger.differing if one.attempt == attempt]
+    return [differ for differ in ledger.differing if differ.attempt == attempt]
 
 
 def _sends_back(wrong: NumbersWrong) -> bool:

@@ -80,9 +80,9 @@ class StandIns:
         """Return what this rank can begin from, or None. The ranks that need one get different ones, as far as there are any."""
         group = self.groups.get(rank, ())
         there = self.given.get(point, {})
-        even = [one for one in group if not self.is_odd(one, point)]
-        found = [there[one] for one in even if one in there]
-        if len({one.held.digest for one in found}) != 1:
+        even = [item for item in group if not self.is_odd(item, point)]
+        found = [there[item] for item in even if item in there]
+        if len({item.held.digest for item in found}) != 1:
             return None  # none is there, or they differ: which one is right is not known
         if len(even) < len(group) and 2 * len(found) <= len(group):
             return None  # without the ranks that were lost it is no majority
@@ -101,10 +101,16 @@ def stand_ins(ledger: Ledger, reports: Mapping[str, Report], failed: Collection[
     for node, report in sorted(reports.items()):
         if report.copier is None or (report.snapshots_through or 0) < ledger.attempt:
             continue
-        for one in report.snapshots:
-            fault = one.rank, one.attempt, one.step, node
-            if one.attempt == known.attempt and not one.is_damaged and fault not in failed:
-                given.setdefault(one.point, {}).setdefault(one.rank, StandIn(node, one))
+        for snapshot in report.snapshots:
+            fault = snapshot.rank, snapshot.attempt, snapshot.step, node
+            if (
+                snapshot.attempt == known.attempt
+                and not snapshot.is_damaged
+                and fault not in failed
+            ):
+                given.setdefault(snapshot.point, {}).setdefault(
+                    snapshot.rank, StandIn(node, snapshot)
+                )
     odd: dict[int, int] = {}
     for differing in ledger.differing:
         if differing.attempt == known.attempt:
@@ -156,7 +162,7 @@ def unsettled(
     ranks = {place.node: place.ranks for place in placement}
     for report in reports:
         is_read = (report.snapshots_through or 0) >= attempt
-        own = {one.rank for one in report.snapshots}
+        own = {snapshot.rank for snapshot in report.snapshots}
         if is_read and not set(ranks[report.node]) <= own | set(elsewhere):
             return None
     for report in reports:
@@ -288,10 +294,10 @@ def _is_rolled_back(choice: Choice, ledger: Ledger) -> bool:
 def _differing(point: SnapshotPoint, ledger: Ledger, replaced: Collection[int] = ()) -> str | None:
     """Return how replicas differ at a step, by the journal. ``replaced``: ranks that begin from others of their group."""
     found = [
-        one
-        for one in ledger.differing
-        if one.attempt == point.attempt and one.step <= point.step
-        if not one.odd or not set(one.odd) <= set(replaced)
+        differ
+        for differ in ledger.differing
+        if differ.attempt == point.attempt and differ.step <= point.step
+        if not differ.odd or not set(differ.odd) <= set(replaced)
     ]
     return found[0].in_words if found else None
 
@@ -374,14 +380,14 @@ class Fetching:
             if report.copier is None:
                 continue
             is_read = (report.snapshots_through or 0) >= attempt
-            own = [one for one in report.snapshots if homes.get(one.rank) != node]
-            for one in (*report.copies, *(own if is_read else ())):
-                home = homes.get(one.rank)
+            own = [snapshot for snapshot in report.snapshots if homes.get(snapshot.rank) != node]
+            for item in (*report.copies, *(own if is_read else ())):
+                home = homes.get(item.rank)
                 target = None if home is None else reports.get(home)
-                if target is None or target.copier is None or one.is_damaged:
+                if target is None or target.copier is None or item.is_damaged:
                     continue
-                if (one.rank, one.attempt, one.step, node) not in failed:
-                    found.setdefault(one.rank, []).append((node, one))
+                if (item.rank, item.attempt, item.step, node) not in failed:
+                    found.setdefault(item.rank, []).append((node, item))
         return found
 
     def wanting(
@@ -398,27 +404,30 @@ class Fetching:
             return replace(self, orders={}, text="")
         homes = {rank: place.node for place in placement for rank in place.ranks}
         orders: dict[str, list[FetchOrder]] = {}
-        asked = dict(self.asked)
+        requested = dict(self.asked)
         for part in choice.fetched:
             if part.of_rank is not None:
                 snapshot = stand_ins.given[point][part.of_rank].held
             else:
                 (snapshot,) = (
-                    one
-                    for node, one in elsewhere[part.rank]
-                    if (node, one.point) == (part.node, point)
+                    item
+                    for node, item in elsewhere[part.rank]
+                    if (node, item.point) == (part.node, point)
                 )
             report = reports[part.node]
             assert report.copier is not None, "it is a source"
             peer = Peer(part.node, report.launcher_id, report.copier)
             order = FetchOrder(snapshot, peer, part.rank)
             orders.setdefault(homes[part.rank], []).append(order)
-            asked[point, part.rank] = part
+            requested[point, part.rank] = part
         nodes = sorted({part.node for part in choice.fetched})
         ranks = ranks_in_words([part.rank for part in choice.fetched])
         text = f"the snapshots of {ranks} are fetched from {', '.join(nodes)}"
         return replace(
-            self, orders={node: tuple(own) for node, own in orders.items()}, text=text, asked=asked
+            self,
+            orders={node: tuple(own) for node, own in orders.items()},
+            text=text,
+            asked=requested,
         )
 
     def told(self, choice: Choice) -> Choice:

@@ -38,7 +38,7 @@ _NETWORK: Final = SlowSection.COMMUNICATION.value
 
 def slow_in_network(ledger: Ledger) -> list[SlowNow]:
     """Return the ranks whose communication is slow by themselves, not as they wait for others."""
-    return [one for one in ledger.slow.values() if one.found.section == _NETWORK]
+    return [item for item in ledger.slow.values() if item.found.section == _NETWORK]
 
 
 def decide_probe(
@@ -54,16 +54,16 @@ def decide_probe(
     ``idle``, ``training``: nodes that could take part, without and with ranks of the job; ``since_last_s``: since the job's last probe.
     """
     slow = slow_in_network(ledger)
-    is_known = all(one.why is not None for one in slow)  # of its hardware, which may tell more
+    is_known = all(now.why is not None for now in slow)  # of its hardware, which may tell more
     if not slow or not is_known or len(ledger.placement) < 2 or not rules.per_hour_max:
         return None
-    about = max(one.number for one in slow)
+    about = max(now.number for now in slow)
     if about <= ledger.probes.about or is_in_the_way(ledger) or ledger.probes.open is not None:
         return None
     if since_last_s is not None and since_last_s < rules.again_after_s:
         return None
-    ranks = tuple(sorted(one.found.rank for one in slow))
-    own = [one.found.finding.node for one in slow]
+    ranks = tuple(sorted(now.found.rank for now in slow))
+    own = [now.found.finding.node for now in slow]
     members = choose_training(own, training, rules) if rules.through_training_nics else ()
     nodes = tuple(idle[: max(0, rules.nodes_max - len(members))]) + members
     if len(nodes) < NODES_MIN:
@@ -124,26 +124,26 @@ def plan_limits(rules: ProbeRules, count: int, *, is_beside: bool) -> ProbeLimit
 
 
 def decide_end(
-    ledger: Ledger, asked: FabricProbeAsked, told: Mapping[str, ProbeTold], age_s: float
+    ledger: Ledger, requested: FabricProbeAsked, reported: Mapping[str, ProbeTold], age_s: float
 ) -> FabricProbeEnded | None:
     """Return the record of the end of a probe that yields or has failed; None: it goes on, or has a verdict."""
 
     def end(why: ProbeEnd, reason: str = "") -> FabricProbeEnded:
-        return FabricProbeEnded(asked.probe_id, why, reason)
+        return FabricProbeEnded(requested.probe_id, why, reason)
 
-    if asked.epoch != ledger.epoch:
+    if requested.epoch != ledger.epoch:
         return end(ProbeEnd.INTERRUPTED, "the controller has started anew")
-    if is_in_the_way(ledger) or asked.attempt != ledger.attempt:
+    if is_in_the_way(ledger) or requested.attempt != ledger.attempt:
         return end(ProbeEnd.YIELDED, "the job needs its nodes")
-    gone = [node for node in asked.nodes if not _is_there(ledger, node)]
+    gone = [node for node in requested.nodes if not _is_there(ledger, node)]
     if gone:
         return end(ProbeEnd.YIELDED, f"{gone[0]} has left the job")
-    for node, one in told.items():
-        if one.state in _ENDS:
-            why = f"{node} is needed" if one.state is ProbeState.YIELDED else one.failure
-            return end(_ENDS[one.state], why[:500])
-    if age_s > asked.limits.limit_s + GRACE_S:
-        return end(ProbeEnd.LATE, f"no verdict within {asked.limits.limit_s:g} s")
+    for node, item in reported.items():
+        if item.state in _ENDS:
+            why = f"{node} is needed" if item.state is ProbeState.YIELDED else item.failure
+            return end(_ENDS[item.state], why[:500])
+    if age_s > requested.limits.limit_s + GRACE_S:
+        return end(ProbeEnd.LATE, f"no verdict within {requested.limits.limit_s:g} s")
     return None
 
 
@@ -154,45 +154,51 @@ def _is_there(ledger: Ledger, node: str) -> bool:
 
 def judge_probe(
     ledger: Ledger,
-    asked: FabricProbeAsked,
-    told: ProbeTold,
+    requested: FabricProbeAsked,
+    reported: ProbeTold,
     nics: Mapping[int, str],
     parts: FleetParts,
 ) -> tuple[FabricProbeEnded, list[SlowExplained]]:
     """Return what a verdict means: the record of the end, and what is now known of each slow rank."""
-    assert told.verdict is not None, "the coordinator has told it"
+    assert reported.verdict is not None, "the coordinator has told it"
     slow = slow_in_network(ledger)
     workers = place_ranks(ledger.placement, nics, parts)
-    bad = [workers[one.found.rank] for one in slow if one.found.rank in workers]
+    bad = [workers[now.found.rank] for now in slow if now.found.rank in workers]
     job_nodes = [place.node for place in ledger.placement]
 
     def evidence_of(workers: Sequence[PlacedWorker]) -> ProbeEvidence:
         return weigh(
-            verdict, asked.nodes, asked.limits.bytes_per_s, workers, job_nodes, parts, asked.rails
+            verdict,
+            requested.nodes,
+            requested.limits.bytes_per_s,
+            workers,
+            job_nodes,
+            parts,
+            requested.rails,
         )
 
-    verdict = told.verdict
+    verdict = reported.verdict
     found = evidence_of(bad)
     ended = FabricProbeEnded(
-        asked.probe_id,
+        requested.probe_id,
         ProbeEnd.JUDGED,
-        told.failure[:500],
+        reported.failure[:500],
         verdict,
         found.says,
         found.part,
         found.slow_nodes,
     )
     explained = []
-    for one in slow:
-        worker = workers.get(one.found.rank)
-        if one.why is None or worker is None:
+    for now in slow:
+        worker = workers.get(now.found.rank)
+        if now.why is None or worker is None:
             continue
         own = evidence_of([worker])
         blame = explain_together(
-            one.found, [other.found for other in slow], ledger.placement, nics, parts
+            now.found, [other.found for other in slow], ledger.placement, nics, parts
         )
         part = with_probe(blame, own, [worker], parts).part if own.shared else ""
-        explained.append(_with_evidence(one.why, own, part))
+        explained.append(_with_evidence(now.why, own, part))
     return ended, explained
 
 

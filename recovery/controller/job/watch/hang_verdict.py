@@ -48,11 +48,11 @@ class HangInquiry:
         if before is None or not before.ranks:
             self._heard[report.node] = new
 
-    def _is_judged(self, told: Collected) -> bool:
+    def _is_judged(self, reported: Collected) -> bool:
         judged = self._judged
         return judged is not None and (judged.incident_id, judged.attempt) == (
-            told.incident_id,
-            told.attempt,
+            reported.incident_id,
+            reported.attempt,
         )
 
     @property
@@ -84,23 +84,23 @@ class HangInquiry:
         is_late = now_s - self._first_at_s >= LATE_S
         if not (is_late or set(nodes) <= set(self._heard)):
             return None
-        heard, (incident_id, attempt) = self._heard, self._key
+        received, (incident_id, attempt) = self._heard, self._key
         self._key, self._heard = None, {}
         saved = tuple(
             SavedEvidence(
                 node,
-                one.folder,
-                one.files,
-                one.size_bytes,
-                one.took_s,
-                one.notes,
-                one.output_says,
+                item.folder,
+                item.files,
+                item.size_bytes,
+                item.took_s,
+                item.notes,
+                item.output_says,
             )
-            for node, one in sorted(heard.items())
+            for node, item in sorted(received.items())
         )
         if finding is None or finding.kind is not Kind.RANK_HUNG:
             return EvidenceCollected(incident_id, attempt, saved)
-        ranks = [rank for one in heard.values() for rank in one.ranks]
+        ranks = [rank for item in received.values() for rank in item.ranks]
         try:
             judged = judge_evidence(
                 finding,
@@ -111,7 +111,7 @@ class HangInquiry:
         except Exception as error:  # a verdict helps, but recovery works without it
             log.exception("the evidence of incident %s can't be judged", incident_id)
             return EvidenceCollected(incident_id, attempt, saved, reason=f"not judged: {error!r}")
-        where = {rank.rank: node for node, one in heard.items() for rank in one.ranks}
+        where = {rank.rank: node for node, item in received.items() for rank in item.ranks}
         accused, reason = judged.finding, judged.reason
         if accused != finding and accused.blame is Blame.RANK:
             on = sorted({where.get(rank, "") for rank in accused.ranks})

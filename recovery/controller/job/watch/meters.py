@@ -154,9 +154,11 @@ class WorkMeter:
             took_s=self._changed_s - since_s,
             age_s=max(0.0, now_s - self._changed_s),
             ranks=len(newest),
-            flops=sum(max(0.0, one.flops - base[rank].flops) for rank, one in newest.items()),
-            tokens=sum(max(0.0, one.tokens - base[rank].tokens) for rank, one in newest.items()),
-            samples=sum(max(0.0, one.samples - base[rank].samples) for rank, one in newest.items()),
+            flops=sum(max(0.0, item.flops - base[rank].flops) for rank, item in newest.items()),
+            tokens=sum(max(0.0, item.tokens - base[rank].tokens) for rank, item in newest.items()),
+            samples=sum(
+                max(0.0, item.samples - base[rank].samples) for rank, item in newest.items()
+            ),
             data_type=types.pop() if len(types) == 1 else "",
             device=devices.pop() if len(devices) == 1 else "",
         )
@@ -292,21 +294,21 @@ class SaveMeter:
     def take(self) -> SavesSeen | None:
         """Return how the saves went since the last call; None where none was seen."""
         stalls = self._stalls_of_saves()
-        fresh = [one for one in stalls if one.at_s > self._taken_at_s]
+        fresh = [stall for stall in stalls if stall.at_s > self._taken_at_s]
         saves, self._saves = list(self._saves), deque(maxlen=_SAVES_KEPT)
         if not fresh and not saves:
             return None
         stall_s, source = None, StallSource.UNKNOWN
         if fresh:
             self._taken_at_s = fresh[-1].at_s
-            stall_s, source = fmean(one.stall_s for one in fresh), StallSource.SECTION
+            stall_s, source = fmean(stall.stall_s for stall in fresh), StallSource.SECTION
         elif not stalls:
             stall_s = self._longer_steps(saves)
             source = StallSource.UNKNOWN if stall_s is None else StallSource.STEPS
         took_s = saves[-1].took_s if saves else 0.0
         if source is StallSource.SECTION and stall_s is not None:
             took_s = max(took_s, stall_s)
-        times = sorted(one.modified_unix_s for one in saves)
+        times = sorted(save.modified_unix_s for save in saves)
         seen = SavesSeen(
             count=len(fresh) or len(saves),
             interval_s=_interval(stalls, len(fresh)) if fresh else self._file_interval(times),
@@ -320,19 +322,21 @@ class SaveMeter:
 
     def take_stalls(self, now_s: float) -> SavesStalled | None:
         """Return the saves that stopped training since the last call; None where none did."""
-        fresh = [one for one in self._stalls_of_saves() if one.at_s > self._reported_at_s]
+        fresh = [stall for stall in self._stalls_of_saves() if stall.at_s > self._reported_at_s]
         if not fresh:
             return None
         self._reported_at_s = fresh[-1].at_s
-        stalls = (SaveStall(max(0.0, now_s - one.at_s), one.stall_s) for one in fresh)
+        stalls = (SaveStall(max(0.0, now_s - stall.at_s), stall.stall_s) for stall in fresh)
         return SavesStalled(self._attempt, tuple(stalls))
 
     def _stalls_of_saves(self) -> list[_Stall]:
-        longest_s = max((one.stall_s for one in self._stalls.values()), default=0.0)
+        longest_s = max((stall.stall_s for stall in self._stalls.values()), default=0.0)
         stalls = [
-            one for one in self._stalls.values() if one.stall_s >= _STALL_RATIO_MIN * longest_s
+            stall
+            for stall in self._stalls.values()
+            if stall.stall_s >= _STALL_RATIO_MIN * longest_s
         ]
-        return sorted(stalls, key=lambda one: one.at_s)
+        return sorted(stalls, key=lambda stall: stall.at_s)
 
     def _file_interval(self, times: list[float]) -> float | None:
         """Return the mean time between the newest saves; ``times``: theirs, oldest first."""
@@ -365,7 +369,7 @@ def _saved(candidate: Candidate, files: _Files, before_unix_s: float) -> _Save:
 
 def _interval(stalls: list[_Stall], fresh: int) -> float | None:
     """Return the mean time between the newest saves and the one before them."""
-    return _mean_gap([one.at_s for one in stalls[-fresh - 1 :]])
+    return _mean_gap([stall.at_s for stall in stalls[-fresh - 1 :]])
 
 
 def _mean_gap(times_s: list[float]) -> float | None:

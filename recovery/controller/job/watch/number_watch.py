@@ -103,7 +103,7 @@ class NumberWatch:
         self._told: set[ToldNumber] = set()  # of which it is known that they are no finite number
         self._count = 0
         self._watched = {
-            one: _Watched(SpikeWatch(), ApartWatch(one.in_words)) for one in ToldNumber
+            number: _Watched(SpikeWatch(), ApartWatch(number.in_words)) for number in ToldNumber
         }
 
     def receive(self, report: Report, ledger: Ledger, now_s: float) -> None:
@@ -122,17 +122,17 @@ class NumberWatch:
         for quantity, bad in _bad_of(rank).items():
             if teller.first_bad.setdefault(quantity, bad) is bad and self._bad_at_s is None:
                 self._bad_at_s = now_s
-        for told in rank.numbers:
-            teller.newest_step = max(teller.newest_step, told.step)
-            if told.step <= self._judged_through:
+        for reported in rank.numbers:
+            teller.newest_step = max(teller.newest_step, reported.step)
+            if reported.step <= self._judged_through:
                 continue
-            step = self._steps.get(told.step)
+            step = self._steps.get(reported.step)
             if step is None:
-                step = self._steps[told.step] = _Step(now_s)
+                step = self._steps[reported.step] = _Step(now_s)
             step.ranks.add(rank.rank)
             for quantity, value in (
-                (ToldNumber.LOSS, told.loss),
-                (ToldNumber.GRAD_NORM, told.grad_norm),
+                (ToldNumber.LOSS, reported.loss),
+                (ToldNumber.GRAD_NORM, reported.grad_norm),
             ):
                 if value is not None:
                     number = value if isinstance(value, float | int) else math.nan
@@ -143,7 +143,7 @@ class NumberWatch:
         if self._attempt != ledger.attempt or not self._tellers:
             return ()
         found = [*self._not_finite(ledger, now_s), *self._judge_steps(ledger.world_size, now_s)]
-        new = [one for one in found if one not in ledger.wrong_numbers]
+        new = [item for item in found if item not in ledger.wrong_numbers]
         new = new[: max(0, _FOUND_MAX - self._count)]
         self._count += len(new)
         return tuple(new)
@@ -156,9 +156,9 @@ class NumberWatch:
         if self._bad_at_s is None or len(self._told) == len(ToldNumber):
             return []
         known = {
-            one.quantity
-            for one in ledger.wrong_numbers
-            if (one.attempt, one.trouble) == (self._attempt, Trouble.NOT_FINITE)
+            number.quantity
+            for number in ledger.wrong_numbers
+            if (number.attempt, number.trouble) == (self._attempt, Trouble.NOT_FINITE)
         }
         self._told |= known
         firsts = {
@@ -169,7 +169,7 @@ class NumberWatch:
         loss_step = firsts.get(ToldNumber.LOSS)
         found = []
         for quantity, step in firsts.items():
-            late = [one for one in self._tellers.values() if one.newest_step < step]
+            late = [teller for teller in self._tellers.values() if teller.newest_step < step]
             if quantity in self._told or (late and now_s - self._bad_at_s < SETTLE_S):
                 continue
             self._told.add(quantity)
@@ -180,8 +180,8 @@ class NumberWatch:
     def _bad_record(self, quantity: ToldNumber, step: int, *, is_partial: bool) -> NumbersWrong:
         first = {
             rank: bad.value
-            for rank, one in sorted(self._tellers.items())
-            if (bad := one.first_bad.get(quantity)) is not None and bad.step == step
+            for rank, teller in sorted(self._tellers.items())
+            if (bad := teller.first_bad.get(quantity)) is not None and bad.step == step
         }
         group = () if is_partial else tuple(sorted(self._tellers))
         value = NotFinite.NAN if NotFinite.NAN in first.values() else min(first.values(), key=str)
@@ -216,15 +216,15 @@ class NumberWatch:
         found = []
         watched.newest.append((number, values))
         if (spike := watched.spikes.take(number, max(values.values()))) is not None:
-            first = next(told for step, told in watched.newest if step == spike.step)
+            first = next(reported for step, reported in watched.newest if step == spike.step)
             high = [rank for rank, value in first.items() if value > spike.limit]
             group, value = tuple(sorted(first)), f"{spike.value:.4g}"
             found.append(
                 self._record(quantity, Trouble.SPIKE, spike.step, high, group, value, spike.usual)
             )
         if values.keys() == watched.ranks:
-            for one in watched.apart.take(number, values):
-                found.append(self._record(quantity, Trouble.APART, one.step, one.odd, one.group))
+            for item in watched.apart.take(number, values):
+                found.append(self._record(quantity, Trouble.APART, item.step, item.odd, item.group))
         return found
 
     def _record(
@@ -245,5 +245,8 @@ class NumberWatch:
 
 
 def _bad_of(rank: RankReport) -> dict[ToldNumber, BadNumber]:
-    told = {ToldNumber.LOSS: rank.first_bad_loss, ToldNumber.GRAD_NORM: rank.first_bad_grad_norm}
-    return {quantity: bad for quantity, bad in told.items() if bad is not None}
+    reported = {
+        ToldNumber.LOSS: rank.first_bad_loss,
+        ToldNumber.GRAD_NORM: rank.first_bad_grad_norm,
+    }
+    return {quantity: bad for quantity, bad in reported.items() if bad is not None}

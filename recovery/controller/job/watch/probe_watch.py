@@ -52,18 +52,18 @@ class ProbeWatch:
 
     def receive(self, report: Report, ledger: Ledger) -> None:
         """Take in what a node reports of its part."""
-        now, told = self._now, report.probe
-        if now is None or told is None or told.probe_id != now.asked.probe_id:
+        now, reported = self._now, report.probe
+        if now is None or reported is None or reported.probe_id != now.asked.probe_id:
             return
         member = ledger.members.get(report.node)
         if report.node in now.asked.nodes and member is not None:
-            now.told[report.node] = told
+            now.told[report.node] = reported
 
     def due(self, ledger: Ledger, now_s: float) -> list[Record]:
         """Return the records that are due: of a probe that begins, can't begin, or has ended. `act` follows."""
-        asked = ledger.probes.open
-        if asked is not None:
-            return self._end(ledger, asked, now_s)
+        requested = ledger.probes.open
+        if requested is not None:
+            return self._end(ledger, requested, now_s)
         if not ledger.slow or now_s < self._look_at_s or not self._situation.is_taken_up:
             return []
         self._look_at_s = now_s + LOOK_S
@@ -93,7 +93,7 @@ class ProbeWatch:
         last = ledger.probes.asked
         since_s = None if last is None else situation.since_record_s(ledger.probes.asked_at)
         idle, training = self._able(ledger, now_s)
-        own = [one.found.finding.node for one in slow_in_network(ledger)]
+        own = [now.found.finding.node for now in slow_in_network(ledger)]
         near = nearest_first(idle, own, self._parts())
         found = decide_probe(ledger, rules, near, training, since_s, job_id)
         if isinstance(found, FabricProbeAsked) and not found.is_dry:
@@ -127,47 +127,47 @@ class ProbeWatch:
     def _parts(self) -> FleetParts:
         return with_domains(self._situation.pool.parts, self._situation.nodes.domains())
 
-    def _end(self, ledger: Ledger, asked: FabricProbeAsked, now_s: float) -> list[Record]:
+    def _end(self, ledger: Ledger, requested: FabricProbeAsked, now_s: float) -> list[Record]:
         now = self._now
-        told = {} if now is None else now.told
+        reported = {} if now is None else now.told
         age_s = 0.0 if now is None else now_s - now.began_at_s
-        first = told.get(asked.nodes[0])
-        ended = decide_end(ledger, asked, told, age_s)
+        first = reported.get(requested.nodes[0])
+        ended = decide_end(ledger, requested, reported, age_s)
         if ended is not None:
             return [ended]
         if first is None or first.verdict is None:
             return []
         nics = self._situation.causes.nics
-        judged, explained = judge_probe(ledger, asked, first, nics, self._parts())
+        judged, explained = judge_probe(ledger, requested, first, nics, self._parts())
         return [judged, *explained]
 
     def _requests(self, ledger: Ledger, now: _UnderWay) -> dict[str, ProbeRequest]:
-        asked, limits = now.asked, now.asked.limits
-        first = ledger.members.get(asked.nodes[0])
+        requested, limits = now.asked, now.asked.limits
+        first = ledger.members.get(requested.nodes[0])
         if first is None or first.peer_endpoint is None:
             return {}
-        told = now.told.get(asked.nodes[0])
-        leaf_of = self._leaves(asked)
+        reported = now.told.get(requested.nodes[0])
+        leaf_of = self._leaves(requested)
         return {
             node: ProbeRequest(
-                probe_id=asked.probe_id,
+                probe_id=requested.probe_id,
                 place=place,
-                count=len(asked.nodes),
+                count=len(requested.nodes),
                 secret=now.secret,
                 address=first.peer_endpoint.address,
-                port=0 if place == 0 or told is None else told.port,
+                port=0 if place == 0 or reported is None else reported.port,
                 seconds=limits.seconds,
                 limit_s=limits.limit_s,
                 bytes_per_s=limits.bytes_per_s,
                 bytes_max=limits.bytes_max,
-                rails=asked.rails,
-                is_beside_ranks=node in asked.training,
+                rails=requested.rails,
+                is_beside_ranks=node in requested.training,
                 leaf_of=leaf_of if place == 0 else {},
             )
-            for place, node in enumerate(asked.nodes)
+            for place, node in enumerate(requested.nodes)
         }
 
-    def _leaves(self, asked: FabricProbeAsked) -> dict[str, str]:
+    def _leaves(self, requested: FabricProbeAsked) -> dict[str, str]:
         parts = self._parts()
-        named = {node: parts.name_of(node, SharedKind.LEAF) for node in asked.nodes}
+        named = {node: parts.name_of(node, SharedKind.LEAF) for node in requested.nodes}
         return {node: leaf for node, leaf in named.items() if leaf is not None}

@@ -41,14 +41,16 @@ class ReplicaWatch:
                 known[held.rank] = held
                 if len(known) == held.world_size:
                     self._compare(held.point, known)
-        for point in sorted(self._waiting, key=lambda one: (one.attempt, one.step))[:-_STEPS_MAX]:
+        for point in sorted(self._waiting, key=lambda item: (item.attempt, item.step))[
+            :-_STEPS_MAX
+        ]:
             del self._waiting[point]
 
     def due(self, ledger: Ledger) -> tuple[ReplicasDiffer | ReplicasKnown, ...]:
         """Return the records of what the journal does not have."""
         found, self._found = self._found, []
         known = self._known(ledger)
-        return (*(one for one in found if not any(map(one.repeats, ledger.differing))), *known)
+        return (*(item for item in found if not any(map(item.repeats, ledger.differing))), *known)
 
     def _known(self, ledger: Ledger) -> tuple[ReplicasKnown, ...]:
         journaled = ledger.replicas
@@ -68,10 +70,10 @@ class ReplicaWatch:
     def _compare(self, point: SnapshotPoint, parts: Mapping[int, HeldSnapshot]) -> None:
         self._begin(point.attempt, len(parts))
         self._history, found = self._history.take(point.step, _digests_of(parts))
-        for one in found:
-            self._note_odd(one)
+        for item in found:
+            self._note_odd(item)
         self._learn(point.step, parts)
-        self._found += [self._record(point, one) for one in found]
+        self._found += [self._record(point, item) for item in found]
 
     def _begin(self, attempt: int, world_size: int) -> None:
         """Forget what was learned of older attempts: with other ranks, other code or an older step it may not hold."""
@@ -93,7 +95,7 @@ class ReplicaWatch:
         like = min(set(found.group) - set(found.odd))
         for rank in found.odd:
             self._odd[rank] = like
-        self._odd.update({rank: like for rank, one in self._odd.items() if one in found.odd})
+        self._odd.update({rank: like for rank, item in self._odd.items() if item in found.odd})
 
     def _learn(self, step: int, parts: Mapping[int, HeldSnapshot]) -> None:
         """Note which ranks' whole snapshots are equal, but for those that are known to have gone wrong."""

@@ -47,12 +47,12 @@ class SlowInquiry:
 
     def note_hardware(self, report: Report, now_s: float) -> None:
         """Keep what a node's hardware shows, dated by this clock."""
-        told = report.hardware
-        if told is None or told.asked != self._asked or report.node in self._heard:
+        reported = report.hardware
+        if reported is None or reported.asked != self._asked or report.node in self._heard:
             return
-        self._heard[report.node] = list(_readings(told, report.node, now_s))
-        if told.note:
-            self._notes[report.node] = told.note
+        self._heard[report.node] = list(_readings(reported, report.node, now_s))
+        if reported.note:
+            self._notes[report.node] = reported.note
 
     def due(
         self,
@@ -73,7 +73,7 @@ class SlowInquiry:
         is_late = now_s - self._asked_at_s >= PATIENCE_S
         if not (nodes <= set(self._heard) or is_late):
             return []
-        slow = [one.found for one in ledger.slow.values()]
+        slow = [item.found for item in ledger.slow.values()]
         nics = self.nics = {**self.nics, **self._nics(ledger.job_id)}
         return [
             _with_part(
@@ -88,12 +88,16 @@ class SlowInquiry:
         """Return the NIC that each rank uses, as far as its node has reported; of several none."""
         found: dict[int, set[str]] = {}
         for readings in self._heard.values():
-            for one in readings:
-                labels = dict(one.labels)
-                if one.metric == _RANK_NIC and labels.get("job_id") == job_id and one.device:
+            for reading in readings:
+                labels = dict(reading.labels)
+                if (
+                    reading.metric == _RANK_NIC
+                    and labels.get("job_id") == job_id
+                    and reading.device
+                ):
                     rank = labels.get("rank", "")
                     if rank.isdecimal():
-                        found.setdefault(int(rank), set()).add(one.device)
+                        found.setdefault(int(rank), set()).add(reading.device)
         return {rank: next(iter(nics)) for rank, nics in found.items() if len(nics) == 1}
 
     def _explain(self, found: SlowFound, job_id: str | None, now_s: float) -> SlowExplained:
@@ -106,8 +110,8 @@ class SlowInquiry:
             job_id,
         )
         onset_s = self._asked_at_s - found.finding.since_age_s - BEFORE_S
-        readings = [one for heard in self._heard.values() for one in heard]
-        first_s = min((one.at_s for one in readings), default=onset_s)
+        readings = [item for received in self._heard.values() for item in received]
+        first_s = min((reading.at_s for reading in readings), default=onset_s)
         window = SlowPeriod(first_s, now_s, None if found.is_always else onset_s)
         try:
             (why,) = explain_slow([accused], readings, window)
@@ -150,10 +154,10 @@ def _lines(why: SlowExplanation) -> tuple[Evidence, ...]:
     return tuple(lines[:LINES_MAX])
 
 
-def _readings(told: Hardware, node: str, now_s: float) -> list[HardwareReading]:
+def _readings(reported: Hardware, node: str, now_s: float) -> list[HardwareReading]:
     return [
         reading_of(series.metric, dict(series.labels), value, now_s - age_s, node)
-        for series in told.series[:_SERIES_MAX]
+        for series in reported.series[:_SERIES_MAX]
         if series.metric in METRICS
         for age_s, value in series.points
         if age_s >= 0
@@ -162,12 +166,12 @@ def _readings(told: Hardware, node: str, now_s: float) -> list[HardwareReading]:
 
 def unexplained(ledger: Ledger) -> list[SlowFound]:
     """Return the slow ranks of which nobody knows yet why."""
-    return [one.found for one in ledger.slow.values() if one.why is None]
+    return [item.found for item in ledger.slow.values() if item.why is None]
 
 
 def asked_number(ledger: Ledger) -> int:
     """Return the number of the newest record because of which hardware is requested; 0: none is requested."""
-    return max((one.number for one in ledger.slow.values() if one.why is None), default=0)
+    return max((item.number for item in ledger.slow.values() if item.why is None), default=0)
 
 
 def nodes_to_read(ledger: Ledger, placement: Sequence[Placement]) -> set[str]:
@@ -188,25 +192,25 @@ def told_findings(
     A slow rank as soon as it is known why, so that its alert says so from the start; the newest
     incident of the job on the culprits' nodes, and on the first one where nobody is accused.
     """
-    told = [
+    reported = [
         ToldFinding(
-            f"slow-{one.number}",
-            one.found.finding.kind.value,
-            (one.found.rank,),
-            one.found.section,
-            one.why.cause,
-            round(one.found.factor, 3),
+            f"slow-{item.number}",
+            item.found.finding.kind.value,
+            (item.found.rank,),
+            item.found.section,
+            item.why.cause,
+            round(item.found.factor, 3),
         )
-        for one in ledger.slow.values()
-        if one.why is not None and one.found.rank in ranks
+        for item in ledger.slow.values()
+        if item.why is not None and item.found.rank in ranks
     ]
     if ledger.fault is not None:
         incident_id, finding = ledger.fault
         if finding.kind is Kind.NUMBERS_WRONG:
             return tuple(
-                told
+                reported
             )  # no fault of a rank; and agents close on a kind that they don't know
         own = tuple(rank for rank in finding.ranks if rank in ranks)
         if own or (is_first and not finding.ranks):
-            told.append(ToldFinding(incident_id, finding.kind.value, own))
-    return tuple(told)
+            reported.append(ToldFinding(incident_id, finding.kind.value, own))
+    return tuple(reported)

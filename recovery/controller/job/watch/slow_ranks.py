@@ -169,7 +169,7 @@ class SlowRanks:
             if rank not in self._watched:
                 reason = f"no slower than its peers in the steps up to {seen.last_step}"
                 self._due.append(SlowEnded(self._attempt, rank, reason))
-        self._due += [self._found(one, seen, now_s) for one in raised]
+        self._due += [self._found(item, seen, now_s) for item in raised]
         if self._due:
             self.findings = tuple(
                 self._finding(watched.seen, now_s - watched.since_s)
@@ -179,7 +179,7 @@ class SlowRanks:
 
     def _settle(self, seen: SlowLook, now_s: float) -> list[_Watched]:
         """Take one look into every track; return those that have just become findings."""
-        slow = {one.rank: one for one in seen.slow}
+        slow = {item.rank: item for item in seen.slow}
         raised = []
         for rank in self._watched.keys() | slow.keys():
             known = self._watched.get(rank)
@@ -199,7 +199,7 @@ class SlowRanks:
             self._watched[rank] = watched
             if track.is_active and not was_active:
                 raised.append(watched)
-        return sorted(raised, key=lambda one: -one.seen.factor)
+        return sorted(raised, key=lambda item: -item.seen.factor)
 
     def _found(self, watched: _Watched, seen: SlowLook, now_s: float) -> SlowFound:
         slow = watched.seen
@@ -224,8 +224,8 @@ class SlowRanks:
         names = [name for name in self._shared if getattr(place, name) is not None]
         indices = [(name, getattr(place, name)) for name in names]
         alike = sum(
-            all(getattr(one, name) == index for name, index in indices)
-            for one in self._places.values()
+            all(getattr(item, name) == index for name, index in indices)
+            for item in self._places.values()
         )
         where = ", ".join(f"{name} {index}" for name, index in indices)
         return f"its {counted(alike - 1, 'peer')} ({where})"

@@ -26,10 +26,10 @@ def explain_together(
 ) -> SharedBlame:
     """Return which shared part explains a slow rank and those that became slow in the same section at the same time."""
     alike = {
-        str(one.rank)
-        for one in slow
-        if (one.section, one.is_always) == (found.section, found.is_always)
-        and (one.is_always or abs(one.onset_step - found.onset_step) <= TOGETHER_STEPS)
+        str(item.rank)
+        for item in slow
+        if (item.section, item.is_always) == (found.section, found.is_always)
+        and (item.is_always or abs(item.onset_step - found.onset_step) <= TOGETHER_STEPS)
     }
     workers = list(place_ranks(placement, nics, parts).values())
     return explain_shared(workers, alike, parts, _PARTS_OF.get(found.section))

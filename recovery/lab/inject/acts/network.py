@@ -93,7 +93,7 @@ def _partition(place: FaultPlace) -> list[tuple[str, str]]:
     name = target.name if target.kind is TargetKind.INTERFACE else None
     rules = []
     fours, sixes = divide_peers(place.request.options.peers)
-    families = (("ip", [str(one) for one in fours]), ("ip6", [str(one) for one in sixes]))
+    families = (("ip", [str(four) for four in fours]), ("ip6", [str(six) for six in sixes]))
     for family, peers in families:
         if peers:
             listed = ", ".join(peers)

@@ -104,8 +104,8 @@ def _damage(place: FaultPlace, path: Path) -> FaultPlan:
             keep_copy(file, copy)
             keep_copy(file, damaged)
             _change(fault, damaged, place.request.options.answer)
-            kept = PutBackFile(str(file), str(copy), digest_of(copy), digest_of(damaged))
-            return (RemoveFile(path=str(damaged), outlives_boot=True), kept)
+            retained = PutBackFile(str(file), str(copy), digest_of(copy), digest_of(damaged))
+            return (RemoveFile(path=str(damaged), outlives_boot=True), retained)
         except BaseException:
             copy.unlink(missing_ok=True)
             damaged.unlink(missing_ok=True)
@@ -146,8 +146,8 @@ def _change(fault: FaultKind, file: Path, answer: str | None) -> None:
         assert answer is not None, "checked with the request"
         key, _, values = answer.partition("=")
         lines = file.read_text(encoding="ascii").splitlines()
-        kept = [line for line in lines if line.partition(" ")[0] != key]
-        file.write_text("\n".join([*kept, f"{key} {values}"]) + "\n", encoding="ascii")
+        retained = [line for line in lines if line.partition(" ")[0] != key]
+        file.write_text("\n".join([*retained, f"{key} {values}"]) + "\n", encoding="ascii")
         return
     if size == 0:
         raise NoSourceError(f"{file.name} is empty: there is nothing to damage")

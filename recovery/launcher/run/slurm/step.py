@@ -81,7 +81,9 @@ def count_gpus(environment: Mapping[str, str]) -> int | None:
     for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"):
         visible = environment.get(name)
         if visible is not None:
-            return len([one for one in visible.split(",") if one.strip() not in ("", "-1")]) or None
+            return (
+                len([word for word in visible.split(",") if word.strip() not in ("", "-1")]) or None
+            )
     text = environment.get("SLURM_GPUS_ON_NODE", "")
     is_number = text.isascii() and text.isdigit() and len(text) <= 4
     return int(text) or None if is_number else None

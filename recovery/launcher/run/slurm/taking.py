@@ -32,9 +32,9 @@ def node_address(node: str) -> str:
     return node
 
 
-def parse_address(node: str, told: str) -> str:
+def parse_address(node: str, reported: str) -> str:
     """Return the address of a node in what `scontrol show node` says of it."""
-    found = _ADDRESS.search(told)
+    found = _ADDRESS.search(reported)
     if found is None:
         raise ConfigError(
             f"node {node} of the Slurm job has no address: its name can't be resolved, and Slurm names "

@@ -29,9 +29,9 @@ async def cluster(backend: Backend, call: Call[None]) -> wire.Cluster:
         )
         nodes += nodes_of(await others(backend, "nodes", subject))
     whole = await backend.ask(lambda: views.view_cluster(desk))
-    for told in await others(backend, "cluster", _EVERYBODY) if not subject.via else ():
-        if told.answer is not None and not told.problem:
-            add_notes(whole, told.answer.notes, told.answer.notes_about)
+    for reported in await others(backend, "cluster", _EVERYBODY) if not subject.via else ():
+        if reported.answer is not None and not reported.problem:
+            add_notes(whole, reported.answer.notes, reported.answer.notes_about)
     notes = notes_on_others(backend, subject)
     add_notes(whole, notes, [""] * len(notes))
     return backend.sight(subject, nodes).part_of(whole)
@@ -39,10 +39,10 @@ async def cluster(backend: Backend, call: Call[None]) -> wire.Cluster:
 
 def add_notes(whole: wire.Cluster, notes: Sequence[str], about: Sequence[str]) -> None:
     """Add the notes that are not there yet."""
-    for note, one in zip(notes, about, strict=True):
+    for note, item in zip(notes, about, strict=True):
         if note not in whole.notes:
             whole.notes.append(note)
-            whole.notes_about.append(one)
+            whole.notes_about.append(item)
 
 
 async def pause_cluster(backend: Backend, call: Call[wire.Because]) -> wire.Done:
@@ -90,26 +90,26 @@ async def _resume(backend: Backend, call: Call[wire.Because], scope: str) -> wir
 
 
 async def add_window(backend: Backend, call: Call[wire.Window]) -> wire.WindowView:
-    asked = call.given
-    if not asked.is_expected:
-        await refuse_unknown_nodes(backend, call.subject, asked.nodes)
+    requested = call.given
+    if not requested.is_expected:
+        await refuse_unknown_nodes(backend, call.subject, requested.nodes)
     window = WindowAdded(
         f"w{secrets.token_hex(4)}",
-        tuple(asked.nodes),
-        asked.from_unix_s,
-        asked.until_unix_s,
+        tuple(requested.nodes),
+        requested.from_unix_s,
+        requested.until_unix_s,
         call.subject.name,
-        asked.reason,
+        requested.reason,
     )
-    call.detail = f"{window.window_id}: {', '.join(asked.nodes[:20])} {asked.reason}"
+    call.detail = f"{window.window_id}: {', '.join(requested.nodes[:20])} {requested.reason}"
     await backend.ask(lambda: backend.worker.desk.add_window(window))
     return wire.WindowView(
         window.window_id,
-        asked.nodes,
-        asked.from_unix_s,
-        asked.until_unix_s,
+        requested.nodes,
+        requested.from_unix_s,
+        requested.until_unix_s,
         window.who,
-        asked.reason,
+        requested.reason,
     )
 
 

@@ -24,9 +24,9 @@ async def incidents(backend: Backend, call: Call[IncidentsQuery]) -> wire.Incide
     wanted, limit = call.given.job, call.given.limit
     known = backend.worker.jobs.everywhere
     places = [
-        JobPlace(job_id, one.name, one.journal)
-        for job_id, one in reversed(list(known.items()))
-        if wanted in (None, job_id) and may_read_job(call.subject, one)
+        JobPlace(job_id, item.name, item.journal)
+        for job_id, item in reversed(list(known.items()))
+        if wanted in (None, job_id) and may_read_job(call.subject, item)
     ][:JOBS_MAX]
     found = await backend.disk.read(lambda: backend.incidents.newest(places, limit))
     return wire.Incidents([with_clock(view, backend.clock.unix_s()) for view in found])
@@ -43,8 +43,8 @@ async def story(backend: Backend, call: Call[None]) -> wire.Story:
 async def acknowledge(backend: Backend, call: Call[wire.Because]) -> wire.Done:
     incident, reason = call.parts["incident"], call.given.reason
     worker, who = backend.worker, call.subject.name
-    told = await backend.ask(lambda: escalated(worker))
-    if not any(one.incident_id == incident and one.job_id in call.job_ids for one in told):
+    reported = await backend.ask(lambda: escalated(worker))
+    if not any(item.incident_id == incident and item.job_id in call.job_ids for item in reported):
         found = await _find_story(backend, call, incident)
         if found is None or found.incident_id is None:
             raise UnknownError(f"no incident {incident}")
@@ -63,9 +63,9 @@ async def _find_story(backend: Backend, call: Call[Any], wanted: str) -> wire.St
     places = [(job_id, call.known[job_id]) for job_id in call.job_ids]
 
     def act() -> wire.Story | None:
-        for job_id, one in places:
-            entries = one.journal.read()
-            found = view_story(entries, job_id, one.name, None if is_job else wanted)
+        for job_id, item in places:
+            entries = item.journal.read()
+            found = view_story(entries, job_id, item.name, None if is_job else wanted)
             if found is not None:
                 return found
         return None

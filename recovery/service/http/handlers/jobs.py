@@ -41,8 +41,8 @@ async def jobs(backend: Backend, call: Call[JobsQuery]) -> wire.Jobs:
     if call.given.ended:
         ended = await backend.ask(backend.worker.jobs.ended)
         newest = ended[-wire.INCIDENTS_MAX :]
-        shown += await backend.disk.read(lambda: [views.view_ended(one) for one in newest])
-    return wire.Jobs([one for one in shown if may_read_job(call.subject, one)] + elsewhere)
+        shown += await backend.disk.read(lambda: [views.view_ended(item) for item in newest])
+    return wire.Jobs([item for item in shown if may_read_job(call.subject, item)] + elsewhere)
 
 
 async def job(backend: Backend, call: Call[None]) -> wire.JobDetail:
@@ -50,13 +50,13 @@ async def job(backend: Backend, call: Call[None]) -> wire.JobDetail:
     worker, subject = backend.worker, call.subject
 
     def view(running: Sequence[Job]) -> wire.JobDetail | None:
-        found = next((one for one in running if one.job_id == job_id), None)
+        found = next((item for item in running if item.job_id == job_id), None)
         if found is None:
             return None
         nodes = views.view_nodes(found, worker.desk)
         return wire.JobDetail(
             views.view_job(found, worker.desk, subject.may_use_node),
-            [one for one in nodes if subject.may_use_node(one.node)],
+            [node for node in nodes if subject.may_use_node(node.node)],
         )
 
     shown = await backend.look(view)
@@ -85,10 +85,10 @@ def _within(shown: wire.RankMap, subject: Subject) -> wire.RankMap:
     }
     if not hidden:
         return shown
-    kept = [row for row, place in enumerate(shown.nodes) if place not in hidden]
+    retained = [row for row, place in enumerate(shown.nodes) if place not in hidden]
     names = ["" if place in hidden else node for place, node in enumerate(shown.node_names)]
     columns = {
-        name: [getattr(shown, name)[row] for row in kept]
+        name: [getattr(shown, name)[row] for row in retained]
         for name in ("ranks", "nodes", "steps", "ages_s", "states", "factors")
     }
     return msgspec.structs.replace(shown, node_names=names, **columns)
@@ -101,10 +101,10 @@ async def plans(backend: Backend, call: Call[None]) -> wire.Plans:
         return [plan for job in worker.jobs.running.values() for plan in views.view_plans(job)]
 
     shown = await backend.ask(act)
-    for told in await others(backend, "plans", subject):
-        shown += () if told.answer is None or told.problem else told.answer.plans
+    for reported in await others(backend, "plans", subject):
+        shown += () if reported.answer is None or reported.problem else reported.answer.plans
     sight = backend.sight(subject)
-    return wire.Plans([one for one in shown if sight.sees_job(one.job_id)])
+    return wire.Plans([item for item in shown if sight.sees_job(item.job_id)])
 
 
 async def plan(backend: Backend, call: Call[PlanQuery]) -> wire.PlanView:
@@ -132,12 +132,17 @@ async def policy(backend: Backend, call: Call[PolicyQuery]) -> wire.PolicyView:
 
 async def command(backend: Backend, call: Call[wire.JobCommand]) -> wire.Done:
     job_id, _known = call.job
-    asked = call.given
-    told = PersonCommand(
-        asked.act, call.subject.name, asked.reason, asked.incident_id, asked.node, asked.key
+    requested = call.given
+    reported = PersonCommand(
+        requested.act,
+        call.subject.name,
+        requested.reason,
+        requested.incident_id,
+        requested.node,
+        requested.key,
     )
-    call.detail = f"{asked.act.value} {asked.incident_id or ''} {asked.node or ''} {asked.reason}"
-    acted = await backend.ask(lambda: backend.worker.command(job_id, told, asked.plan_id))
+    call.detail = f"{requested.act.value} {requested.incident_id or ''} {requested.node or ''} {requested.reason}"
+    acted = await backend.ask(lambda: backend.worker.command(job_id, reported, requested.plan_id))
     if acted.is_refused:
-        raise CallConflictError(acted.result, "act", asked.act.value, acted.refusal)
+        raise CallConflictError(acted.result, "act", requested.act.value, acted.refusal)
     return wire.Done(acted.result)

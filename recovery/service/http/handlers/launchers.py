@@ -32,25 +32,25 @@ class OrderQuery(Struct):
 
 
 async def join(backend: Backend, call: Call[wire.JoinRequest]) -> wire.JoinAnswer:
-    asked, worker, owner = call.given, backend.worker, call.subject.name
-    token, asked.pod_token = asked.pod_token, ""  # a secret: what is asked is kept on disk
-    if abs(asked.version - wire.VERSION) > 1:
+    requested, worker, owner = call.given, backend.worker, call.subject.name
+    token, requested.pod_token = requested.pod_token, ""  # a secret: what is asked is kept on disk
+    if abs(requested.version - wire.VERSION) > 1:
         raise BadError(
-            f"version {asked.version} is not supported: "
+            f"version {requested.version} is not supported: "
             f"this controller supports {wire.VERSION - 1} to {wire.VERSION + 1}",
             "version",
-            str(asked.version),
+            str(requested.version),
         )
-    if asked.nodes_min > asked.nodes_max:
+    if requested.nodes_min > requested.nodes_max:
         raise BadError(
-            f"nodes_min {asked.nodes_min} is above nodes_max {asked.nodes_max}", "nodes_min"
+            f"nodes_min {requested.nodes_min} is above nodes_max {requested.nodes_max}", "nodes_min"
         )
-    call.detail = f"job {asked.name!r}, node {asked.node}, launcher {asked.launcher_id}"
+    call.detail = f"job {requested.name!r}, node {requested.node}, launcher {requested.launcher_id}"
     _refuse_over_journal(backend, owner, "it can start no launchers")
 
     def act() -> wire.JoinAnswer:
-        check_join(asked, worker.jobs.policy_for(asked.name))
-        job, is_new = worker.jobs.join(owner, asked)
+        check_join(requested, worker.jobs.policy_for(requested.name))
+        job, is_new = worker.jobs.join(owner, requested)
         return wire.JoinAnswer(
             job.job_id,
             is_new,
@@ -65,30 +65,30 @@ async def join(backend: Backend, call: Call[wire.JoinRequest]) -> wire.JoinAnswe
         joined = await backend.ask(act)
     job = worker.jobs.running.get(joined.job_id)
     if job is not None:
-        job.note_token(asked.node, call.subject)
+        job.note_token(requested.node, call.subject)
     if token and backend.review_pod is not None:
-        launcher_id = asked.launcher_id
-        backend.review_pod(PodClaim(joined.job_id, asked.node, launcher_id, owner, token))
+        launcher_id = requested.launcher_id
+        backend.review_pod(PodClaim(joined.job_id, requested.node, launcher_id, owner, token))
     return joined
 
 
 async def report(backend: Backend, call: Call[Report]) -> wire.Accepted:
     job_id, known = call.job
-    told = call.given
-    _check_report(backend, job_id, told)
+    reported = call.given
+    _check_report(backend, job_id, reported)
     refuse_ended(job_id, known, backend.worker.jobs.last_lines)
-    _refuse_replaced(backend, job_id, told.node, told.launcher_id)
-    _queue(backend, known.owner, told, call.size_bytes)
+    _refuse_replaced(backend, job_id, reported.node, reported.launcher_id)
+    _queue(backend, known.owner, reported, call.size_bytes)
     backend.measures.reports.labels("queued").inc()
-    order = backend.board.newest(job_id, told.node)
+    order = backend.board.newest(job_id, reported.node)
     job = backend.worker.jobs.running.get(job_id)
     if job is not None:
-        job.note_token(told.node, call.subject)
+        job.note_token(reported.node, call.subject)
     epoch, controller_id, attempt = (0, "", 0) if job is None else job.decided_by
     revision = 0 if order is None else order.revision
-    copies = None if job is None else job.copy_request(told.node, told.launcher_id)
-    probe = None if job is None else job.probe_request(told.node, told.launcher_id)
-    lines = [] if job is None else job.lines.after(told.line_printed)
+    copies = None if job is None else job.copy_request(reported.node, reported.launcher_id)
+    probe = None if job is None else job.probe_request(reported.node, reported.launcher_id)
+    lines = [] if job is None else job.lines.after(reported.line_printed)
     return wire.Accepted(revision, epoch, controller_id, attempt, copies, probe, lines)
 
 
@@ -113,33 +113,33 @@ async def order(backend: Backend, call: Call[OrderQuery]) -> bytes | None:
         known = backend.worker.jobs.known.get(job_id, known)
 
 
-def _check_report(backend: Backend, job_id: str, told: Report) -> None:
-    if told.job_id != job_id:
+def _check_report(backend: Backend, job_id: str, reported: Report) -> None:
+    if reported.job_id != job_id:
         raise BadError(
-            f"job_id {told.job_id!r:.80} differs from that of the path, {job_id}",
+            f"job_id {reported.job_id!r:.80} differs from that of the path, {job_id}",
             "job_id",
-            told.job_id,
+            reported.job_id,
         )
-    check_part("node", told.node)
+    check_part("node", reported.node)
     per_s = backend.config.limits.reports_per_node
-    who = f"node {told.node} of job {job_id}"
+    who = f"node {reported.node} of job {job_id}"
     backend.rates.spend("reports", who, Rate(per_s, per_s * BURST_S), backend.clock.now_s())
 
 
-def _queue(backend: Backend, owner: str, told: Report, size_bytes: int) -> None:
+def _queue(backend: Backend, owner: str, reported: Report, size_bytes: int) -> None:
     """Queue a report. If its subject has used up its memory, cut the long texts or refuse the report."""
     retained = backend.retained
     retained.keep(backend.worker.jobs.running.keys())
     if backend.worker.jobs.journals.over_s(owner, backend.clock.now_s()) is not None:
-        if not retained.is_known(told.job_id, told.node):
+        if not retained.is_known(reported.job_id, reported.node):
             _refuse_over_journal(backend, owner, "the controller accepts no further node")
         rate = Rate(OVER_REPORTS_PER_S, 2.0)
-        who = f"node {told.node} of job {told.job_id}, whose subject has used up its share of the journals"
+        who = f"node {reported.node} of job {reported.job_id}, whose subject has used up its share of the journals"
         backend.rates.spend("slowed reports", who, rate, backend.clock.now_s())
-    room = retained.look(owner, told.job_id, told.node, size_bytes)
+    room = retained.look(owner, reported.job_id, reported.node, size_bytes)
     if room is Room.SLIM:
-        told, size_bytes = slim(told), USUAL_BYTES
-        room = retained.look(owner, told.job_id, told.node, size_bytes)
+        reported, size_bytes = slim(reported), USUAL_BYTES
+        room = retained.look(owner, reported.job_id, reported.node, size_bytes)
         backend.measures.reports.labels("slimmed").inc()
     if room is Room.NONE:
         raise TooManyError(
@@ -147,8 +147,8 @@ def _queue(backend: Backend, owner: str, told: Report, size_bytes: int) -> None:
             "limit: the controller accepts no further node",
             10.0,
         )
-    backend.worker.inbox.put_report(told, size_bytes, owner)
-    retained.note(owner, told.job_id, told.node, 0 if told.leaving else size_bytes)
+    backend.worker.inbox.put_report(reported, size_bytes, owner)
+    retained.note(owner, reported.job_id, reported.node, 0 if reported.leaving else size_bytes)
 
 
 def _refuse_over_journal(backend: Backend, owner: str, what: str) -> None:

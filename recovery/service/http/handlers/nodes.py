@@ -21,15 +21,15 @@ async def nodes(backend: Backend, call: Call[None]) -> wire.Nodes:
 
 async def agents(backend: Backend, call: Call[None]) -> list[wire.Target]:
     """Return where Prometheus finds the agents of the nodes."""
-    seen, told = await _seen_nodes(backend, call.subject), backend.config.discovery
+    seen, reported = await _seen_nodes(backend, call.subject), backend.config.discovery
     sight = backend.sight(call.subject, seen)
-    jobs: dict[str, list[str]] = {name: [] for name in told.nodes if sight.sees_node(name)}
+    jobs: dict[str, list[str]] = {name: [] for name in reported.nodes if sight.sees_node(name)}
     for node in seen:
         jobs.setdefault(node.node, []).append(node.job_id)
     for watched in await seen_watched(backend, call.subject):
         for name in watched.nodes:
             jobs.setdefault(name, []).append(watched.job_id)
-    return await backend.disk.run(lambda: targets(jobs, told))
+    return await backend.disk.run(lambda: targets(jobs, reported))
 
 
 async def drain(backend: Backend, call: Call[wire.NodeDrain]) -> wire.Done:
@@ -60,13 +60,13 @@ async def release(backend: Backend, call: Call[wire.Because]) -> wire.Done:
     if not call.given.is_expected:
         await refuse_unknown_nodes(backend, call.subject, [node])
     await backend.ask(lambda: backend.worker.desk.release(node, who, reason))
-    desks = [one for one in (backend.slurm, backend.kubernetes) if one is not None]
+    desks = [item for item in (backend.slurm, backend.kubernetes) if item is not None]
 
     def take_back() -> list[str]:
-        return [one.limits.manager for one in desks if one.take_back(node, who, reason)]
+        return [desk.limits.manager for desk in desks if desk.take_back(node, who, reason)]
 
-    asked = " and ".join(await backend.disk.run(take_back))
-    also = f"; {asked} is asked to take back our drain" if asked else ""
+    requested = " and ".join(await backend.disk.run(take_back))
+    also = f"; {requested} is asked to take back our drain" if requested else ""
     return wire.Done(f"{node} can get ranks again{also}")
 
 
@@ -74,13 +74,13 @@ async def refuse_unknown_nodes(backend: Backend, subject: Subject, named: Sequen
     """Raise UnknownNodeError where no launcher, alert, person, setting or drain of ours has named a node."""
     heard_of = await backend.ask(backend.worker.known_nodes)
     everybody = Subject("nodes", frozenset({Role.FLEET_READ}), how="controller", via=subject.via)
-    heard_of |= {one.node for one in nodes_of(await others(backend, "nodes", everybody))}
-    desks = [one for one in (backend.slurm, backend.kubernetes) if one is not None]
-    drained = [node for one in desks for node in one.ledger.nodes]
+    heard_of |= {node.node for node in nodes_of(await others(backend, "nodes", everybody))}
+    desks = [item for item in (backend.slurm, backend.kubernetes) if item is not None]
+    drained = [node for desk in desks for node in desk.ledger.nodes]
     known = [*heard_of, *backend.config.discovery.nodes, *drained]
     unknown = find_unknown(named, known)
     if unknown is not None:
-        seen = [one for one in known if subject.may_use_node(one)]
+        seen = [item for item in known if subject.may_use_node(item)]
         raise UnknownNodeError(say_unknown("node", unknown, seen), unknown)
 
 
@@ -92,4 +92,4 @@ async def _seen_nodes(backend: Backend, subject: Subject) -> list[wire.NodeView]
     )
     found += nodes_of(await others(backend, "nodes", subject))
     sight = backend.sight(subject, found)
-    return [one for one in found if sight.sees_job(one.job_id) and sight.sees_node(one.node)]
+    return [item for item in found if sight.sees_job(item.job_id) and sight.sees_node(item.node)]

@@ -23,20 +23,20 @@ async def slurm(backend: Backend, call: Call[None]) -> wire.SlurmView:
 async def kubernetes(backend: Backend, call: Call[None]) -> wire.SlurmView:
     del call
     view = _view_desk(backend.kubernetes)
-    states = sorted(backend.kubernetes_states().values(), key=lambda one: one.node)
-    return msgspec.structs.replace(view, states=[_state(one) for one in states])
+    states = sorted(backend.kubernetes_states().values(), key=lambda state: state.node)
+    return msgspec.structs.replace(view, states=[_state(state) for state in states])
 
 
-def _state(one: SeenNode) -> wire.KubernetesNodeView:
+def _state(node: SeenNode) -> wire.KubernetesNodeView:
     return wire.KubernetesNodeView(
-        one.node,
-        one.is_cordoned,
-        one.is_ours,
-        one.cordoned_by,
-        one.ready,
-        list(one.conditions),
-        list(one.taints),
-        one.seen_unix_s,
+        node.node,
+        node.is_cordoned,
+        node.is_ours,
+        node.cordoned_by,
+        node.ready,
+        list(node.conditions),
+        list(node.taints),
+        node.seen_unix_s,
     )
 
 
@@ -61,24 +61,27 @@ def _node(node: str, past: NodeHistory, standing: ReturnStanding | None) -> wire
     return wire.SlurmNodeView(
         node,
         past.is_ours,
-        [wire.SlurmDrainView(node, one.unix_s, one.reason) for one in past.drains],
+        [wire.SlurmDrainView(node, drain.unix_s, drain.reason) for drain in past.drains],
         past.over,
         "" if standing is None else standing.stay.value,
         "" if standing is None else standing.text,
         None if standing is None else standing.due_unix_s,
-        [wire.SlurmNodeEventView(one.unix_s, one.kind.value, one.text) for one in past.events],
+        [
+            wire.SlurmNodeEventView(event.unix_s, event.kind.value, event.text)
+            for event in past.events
+        ],
     )
 
 
 def _view(desk: RequestDesk, work: Work) -> wire.SlurmRequestView:
-    asked, ended = work.request, work.ended
+    requested, ended = work.request, work.ended
     return wire.SlurmRequestView(
-        asked.key,
-        asked.action.value,
-        list(asked.nodes),
-        asked.slurm_job or asked.pods_of,
-        asked.reason,
+        requested.key,
+        requested.action.value,
+        list(requested.nodes),
+        requested.slurm_job or requested.pods_of,
+        requested.reason,
         work.asked_unix_s,
         "" if ended is None else ended.outcome.value,
-        desk.waits_for(asked.key) if ended is None else ended.text,
+        desk.waits_for(requested.key) if ended is None else ended.text,
     )

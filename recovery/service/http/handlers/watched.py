@@ -12,15 +12,15 @@ from recovery.service.roles import Role, Subject
 
 
 async def report(backend: Backend, call: Call[WatchedReport]) -> ReportTaken:
-    told, is_of_node = call.given, Role.REPORT in call.subject.roles
+    reported, is_of_node = call.given, Role.REPORT in call.subject.roles
     worker = backend.worker
 
     def take() -> tuple[int, tuple[str, ...]]:
         if is_of_node:  # a token proves no node
-            worker.present.take(told, worker.hearing.now_s())
-            if told.present or told.left:
-                worker.on_present(told.node)
-        return worker.watched.take(told), worker.watched.wanted(told.node)
+            worker.present.take(reported, worker.hearing.now_s())
+            if reported.present or reported.left:
+                worker.on_present(reported.node)
+        return worker.watched.take(reported), worker.watched.wanted(reported.node)
 
     refused, wanted = await backend.ask(take)
     text = f"no room for {counted(refused, 'job')}" if refused else "taken"
@@ -34,16 +34,16 @@ async def watched(backend: Backend, call: Call[None]) -> wire.Watched:
 async def seen_watched(backend: Backend, subject: Subject) -> list[wire.WatchedView]:
     """Return the jobs that the subject may see: by their user and names, and with each of their nodes."""
     shown = list(await backend.ask(backend.worker.watched.views))
-    here = {one.job_id for one in shown}
-    for told in await others(backend, "watched", subject):
-        views = () if told.answer is None else told.answer.watched
-        shown += [one for one in views if one.job_id not in here]
+    here = {item.job_id for item in shown}
+    for reported in await others(backend, "watched", subject):
+        views = () if reported.answer is None else reported.answer.watched
+        shown += [view for view in views if view.job_id not in here]
     if reads_all(subject):
         return shown
     return [
-        one
-        for one in shown
-        if may_read(subject, one.user, one.name) and all(map(subject.may_use_node, one.nodes))
+        item
+        for item in shown
+        if may_read(subject, item.user, item.name) and all(map(subject.may_use_node, item.nodes))
     ]
 
 
@@ -54,12 +54,12 @@ async def times(backend: Backend, call: Call[None]) -> wire.WatchedTimes:
     if accounts is None or accounts.watched is None or subject.nodes:
         return wire.WatchedTimes([])
     found = await backend.disk.read(accounts.watched.times)
-    shown = [view_time(one) for one in found if subject.may_use_job(one.name)]
-    for told in await others(backend, "watched_times", subject):
-        shown += () if told.answer is None else told.answer.jobs
+    shown = [view_time(item) for item in found if subject.may_use_job(item.name)]
+    for reported in await others(backend, "watched_times", subject):
+        shown += () if reported.answer is None else reported.answer.jobs
     if (
         subject.reads_own_jobs_only
     ):  # whose a job was is not kept: only of those that agents still report
-        own = {one.job_id for one in await seen_watched(backend, subject)}
-        shown = [one for one in shown if one.job_id in own]
+        own = {view.job_id for view in await seen_watched(backend, subject)}
+        shown = [item for item in shown if item.job_id in own]
     return wire.WatchedTimes(shown)
