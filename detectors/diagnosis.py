@@ -47,6 +47,7 @@ class Diagnosis:
     onset: Onset | None
     confidence: float  # 0 to 1: how far the verdict can be trusted, by rule and not by calibration
     evidence: tuple[Evidence, ...]
+    ranks_counted: int = 0  # how many ranks the reason counts or lists beside its culprits
 
     def __post_init__(self) -> None:
         assert bool(self.culprits) == (self.verdict is Verdict.CULPRITS)

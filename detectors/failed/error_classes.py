@@ -353,6 +353,7 @@ _SURE_OUTAGE: Final = re.compile(
     r"|\b429 Client Error|returned (?:error|status)(?: code)?:? (?:429|5\d\d)\b|[Bb]ad [Gg]ateway, 50\d|[Rr]educe your request rate|\bServerBusy\b|[Tt]he server is busy"
     r"|[Aa]n error occurred \((?:5\d\d|SlowDown|ServiceUnavailable|Service Unavailable|InternalError|RequestTimeout\w*|Throttl\w+|RequestLimitExceeded)\) when calling"
     r"|(?:[Ff]ailed to|[Cc]an(?:no|')t|[Cc]ould not|[Uu]nable to) (?:connect to|contact|reach)[^\n]{0,20} ?(?:[Ll]icen[sc]e|[Tt]oken) (?:server|manager)|\b[Ll]icen[sc]e (?:server|manager|daemon)[\w ]{0,20}(?: down| not | unreachable| unavailable)"
+    r"|[Ee]rror communicating with (?:the )?\w{1,40} (?:process|service|server|backend)\b"
     r"|libcurl code \d+|curlCode: \d+|[Mm]etadata (?:server|service) (?:is )?unavailable|[Ii]nternet connection is on\b"
     r"|(?m:OperationalError\)?:? \(?.{0,40}database (?:table )?is locked)"
     r"|HTTPS?ConnectionPool\([^\n]*(?:Max retries|[Tt]imed out)|[Tt]emporary failure in name resolution|Name or service not known|NameResolutionError"

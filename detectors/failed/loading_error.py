@@ -165,6 +165,7 @@ _NEVER_LOADING: Final = re.compile(
     r"|UnboundLocalError|SyntaxError|IndentationError|SystemExit)\b"
     r"|No such file or directory|got an unexpected keyword argument|required positional argument"
     r"|takes \d+ positional argument|takes from \d+ to \d+ positional"
+    r"|[Ll]oss scale (?:is )?already at|[Mm]inimum loss scale"
 )
 _IMPORTS: Final = re.compile(r"(?m)^(?:ModuleNotFoundError|ImportError)\b")
 

@@ -87,7 +87,14 @@ def of_culprits(graph: WaitGraph, causes: Mapping[int, HangClass]) -> Diagnosis:
         )
         lines = [line for rank in shown for line in _evidence_of(graph, rank, 1)]
         return _answer(
-            positions, Verdict.UNKNOWN, None, reason, _TRANSFERS_SURE, lines, gone=graph.gone
+            positions,
+            Verdict.UNKNOWN,
+            None,
+            reason,
+            _TRANSFERS_SURE,
+            lines,
+            gone=graph.gone,
+            ranks_counted=positions.known,
         )
     by_cause = defaultdict(list)
     for rank, cause in causes.items():
@@ -129,6 +136,7 @@ def of_deadlock(graph: WaitGraph, circle: Sequence[int]) -> Diagnosis:
         _BEHIND_SURE,
         evidence,
         gone=graph.gone,
+        ranks_counted=len(circle),
     )
 
 
@@ -203,7 +211,9 @@ def of_nobody(graph: WaitGraph, pairs: Collection[int]) -> Diagnosis:
     else:
         verdict, sure = Verdict.NOBODY, _EQUAL_SURE
         reason = "no rank has an unfinished collective, so none waits for another in communication"
-    return _answer(positions, verdict, None, reason, sure, [], gone=graph.gone)
+    return _answer(
+        positions, verdict, None, reason, sure, [], gone=graph.gone, ranks_counted=len(pairs)
+    )
 
 
 def _answer(
@@ -215,6 +225,7 @@ def _answer(
     evidence: list[Evidence],
     culprits: tuple[Culprit, ...] = (),
     gone: Collection[int] = (),
+    ranks_counted: int = 0,
 ) -> Diagnosis:
     factor, doubts = _doubts(positions, gone)
     doubts = doubts[:_DOUBT_LINES_MAX]
@@ -226,6 +237,7 @@ def _answer(
         onset=_onset(positions),
         confidence=confidence * factor,
         evidence=(*evidence[: EVIDENCE_MAX - len(doubts)], *doubts),
+        ranks_counted=ranks_counted,
     )
 
 

@@ -59,6 +59,10 @@ _TORCH_USAGE: Final = re.compile(
     r"|DistributedDataParallel is not needed when|Tensors must be CUDA and dense|No backend type associated with device type"
     r"|\" not implemented for '|weight type .{0,60}should be the same|Could not run '[\w:.]+' with arguments from"
 )
+# PyTorch's wrappers refuse the module or the settings that they are given.
+_WRAPPERS_CHECK: Final = re.compile(
+    r"/torch/(?:nn/parallel|distributed/(?:fsdp|_composable|device_mesh|tensor/parallel|pipelining))(?:/|\.py$)"
+)
 # An error that PyTorch's own operations raise, and that speaks of nothing that a machine has.
 _OPERATIONS: Final = re.compile(
     r"/torch/(?:nn|optim|autograd|_ops|_refs|_meta_registrations|functional|_tensor|_dynamo|distributed/fsdp)(?:/|\.py$)"
@@ -108,7 +112,7 @@ _GRAPH: Final = re.compile(
 _OUT_OF_SHM: Final = re.compile(r"shared memory|/dev/shm|\(shm\)|</torch_\w+>")
 _CUDA_KINDS: Final = (
     (re.compile(r"device-side assert triggered|cudaErrorAssert"), _K.DEVICE_ASSERT),
-    (re.compile(r"no kernel image"), _K.NO_KERNEL_IMAGE),
+    (re.compile(r"no kernel image|invalid device function"), _K.NO_KERNEL_IMAGE),
     (_KERNEL_BUILD, _K.KERNEL_BUILD),
     (re.compile(r"illegal memory access|illegal address|misaligned"), _K.ILLEGAL_ACCESS),
 )
@@ -198,7 +202,7 @@ def _kind_of_program(name: str, said: str) -> LogKind:  # noqa: PLR0911 - one re
     for form, kind in _CUDA_KINDS:
         if form.search(said):
             return kind
-    if re.search(r"invalid device (?:ordinal|function)", said):
+    if "invalid device ordinal" in said:
         return LogKind.GPU_ABSENT
     if re.search(r"ncclInvalid|Duplicate GPU", said):
         return LogKind.NCCL_USAGE
@@ -281,6 +285,9 @@ def _kind_of_exception(  # noqa: PLR0911, PLR0912 - one return for each kind
         "Exception",
         "",
     )
+    frames = next(iter(read_frames(error.traceback)), ())
+    if name == "ValueError" and frames and _WRAPPERS_CHECK.search(frames[0].path):
+        return LogKind.TORCH_USAGE, FactTier.OWN
     if _CONFIG_TYPES.search(first) or (is_checked and _CONFIG_WORDS.search(first)):
         return LogKind.CONFIGURATION, FactTier.OWN
     if name in (
@@ -294,10 +301,9 @@ def _kind_of_exception(  # noqa: PLR0911, PLR0912 - one return for each kind
         "StopIteration",
     ):
         return LogKind.VALUE_ERROR, FactTier.OWN
-    if name == "RuntimeError" and not _OF_MACHINE.search(said):
-        frames = next(iter(read_frames(error.traceback)), ())
-        if frames and _OPERATIONS.search(frames[0].path):
-            return LogKind.TORCH_USAGE, FactTier.OWN
+    is_of_operation = bool(frames) and _OPERATIONS.search(frames[0].path) is not None
+    if name == "RuntimeError" and is_of_operation and not _OF_MACHINE.search(said):
+        return LogKind.TORCH_USAGE, FactTier.OWN
     if name.endswith("Error") and any("dist::" in part for part in said.split("\n")):
         return LogKind.PEER_LOST, FactTier.VICTIM
     return LogKind.EXCEPTION, FactTier.OWN

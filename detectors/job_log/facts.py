@@ -15,6 +15,7 @@ Python's tracebacks are read by `detectors.failed.error_text` and classed by `de
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import lru_cache
 from typing import Final
 
@@ -45,6 +46,13 @@ _TEXT_CHARS_MAX: Final = 400
 _RANKS_MAX: Final = 20_000  # of one line
 
 
+class LaunchersWord(Enum):
+    """What a launcher's table says of a rank's end beside its code."""
+
+    ENDED = "ended"
+    FIRST = "first"  # before all others, as the launcher observed
+
+
 class LogFact(msgspec.Struct, frozen=True, gc=False):
     """One thing that the log states."""
 
@@ -58,6 +66,7 @@ class LogFact(msgspec.Struct, frozen=True, gc=False):
     print_: str = ""  # equal for equal errors
     error: ErrorText | None = None
     local_rank: int | None = None
+    launchers_word: LaunchersWord | None = None  # None: no launcher's table names this end
     is_aside: bool = False  # of a thread, or of an object that was cleared away
     own_tier: FactTier | None = (
         None  # of an error that the program logged: how much it explains if it ended the rank
@@ -207,6 +216,7 @@ LINE_RULES: Final = (
     _rule("insufficient shared memory", r"bus error encountered in worker\. This might be caused by insufficient shared memory", _K.SHARED_MEMORY, _T.OWN, "torch/csrc/DataLoader.cpp"),
     _rule("Remote daemon", r"Remote daemon: \S+ on node (?P<node>[\w.-]+)", _K.NODE_FAILED, _T.FACT, "Open MPI, ORTE"),
     _rule("no rank advances", r"rankmend: incident \S+ no rank advances; ranks? (?P<ranks>\d[\d, and-]*):", _K.HANG_HOST, _T.STALL, "rankmend run"),
+    _rule("was encountered", r"^(?:(?:\[?CUDA (?:ERROR|error)\b|GPUassert:).{0,160}[: ])?an illegal memory access was encountered\b(?: \S+ \d+)?$", _K.ILLEGAL_ACCESS, _T.OWN, "programs in C that print cudaGetErrorString()"),
     _rule("Memory access fault", r"Memory access fault by GPU node-\d+", _K.ILLEGAL_ACCESS, _T.OWN, "ROCm"),
     _rule("HW Exception", r"HW Exception by GPU node-\d+", _K.GPU_HARDWARE, _T.OWN, "ROCm: the runtime's word for a GPU that hangs"),
     _rule("stream synchronize failed", r"ACL stream synchronize failed", _K.LAUNCH_FAILURE, _T.OWN, "torch_npu, NPUStream.cpp"),
@@ -219,6 +229,9 @@ LINE_RULES: Final = (
     _rule("encountered an error", r"Local process \d+ encountered an error: \[Errno (?:5|30|103|107|108|116)\]", _K.STORAGE_ERROR, _T.OWN, "Megatron-LM, filesystem_async.py"),
     _rule("encountered an error", r"Local process \d+ encountered an error: \[Errno 28\]", _K.DISK_FULL, _T.OWN, "Megatron-LM, filesystem_async.py"),
     _rule("malloc|free|corrupted|chunk", r"^(?:malloc|free|realloc|malloc_consolidate|munmap_chunk)\(\): \w|^double free or corruption|^corrupted (?:size|double-linked)", _K.ABORTED, _T.END, "glibc, malloc.c"),
+    _rule("Assertion", r"^\S{1,200}: \S{1,300}:\d+: .{1,400}Assertion [`'].{1,400}' failed\.$", _K.ABORTED, _T.END, "glibc, assert.c"),
+    _rule("__terminate", r"\b__cxxabiv1::__terminate\(", _K.ABORTED, _T.WEAK, "libstdc++, in the stack that Ray prints"),
+    _rule("() failed: ", r"\b(?:open|close|stat|mkdir|rename|fsync|ftruncate)\(\) failed: (?:Transport endpoint is not connected|Input/output error|Stale file handle|Read-only file system)", _K.STORAGE_ERROR, _T.WEAK, "TensorFlow, posix_file_system.cc: a mount that went away"),
     _rule("NCCL WARN", r"NCCL WARN .*(?:shared memory segment|/dev/shm).*|NCCL WARN .*No space left on device", _K.SHARED_MEMORY, _T.OWN, "NCCL shm.cc"),
     _rule("NCCL WARN", r"NCCL WARN .*(?:Cuda failure|CUDA failure).*out of memory|NCCL WARN (?:Failed to CUDA|Cuda).*(?:alloc|memory)", _K.DEVICE_MEMORY, _T.OWN, "NCCL alloc.h"),
     _rule("NCCL WARN", r"NCCL WARN .*(?:Cuda failure|CUDA failure).*(?:ECC|NVLink error|hardware)", _K.GPU_HARDWARE, _T.OWN, "NCCL"),
@@ -252,7 +265,7 @@ _CANDIDATES: Final = (
     *("disconnected", "shut down", "lost communication", "route a message", "error occurred in MPI_", "Process name", "er user-direction"),
     *("died or was killed", "memory pressure", "running low on memory", "insufficient shared memory", "not found", "execve()", "oss scale"),
     *("EI", "EJ", "EL0", "allclock", "alltime", "deadline", "preempt", "deleted at", "MaxRuntime", "is preempted"),
-    *("malloc", "free", "corrupted", "chunk", "OwnerDied", "inite", "ismatched", "HW Exc", "UCX ", "remainder of", "/task:", "emote daemon", "no rank adv", "access fault"),
+    *("malloc", "free", "corrupted", "chunk", "OwnerDied", "inite", "ismatched", "HW Exc", "UCX ", "remainder of", "/task:", "emote daemon", "no rank adv", "access fault", "was encountered", "__terminate"),
 )  # fmt: skip
 _INDENTED_WORDS: Final = ("sequence", "[", "OOMKilled", "Process name", '"message": "Rendezvous')
 _KERNEL_WORDS: Final = ("kernel: ", "NVRM: ", "Out of memory: Kill", "oom-kill:")
@@ -571,7 +584,8 @@ def _end_fact(line: LogLine) -> LogFact | None:
     if match := _ABORTED_TRAINERS.search(line.text):
         ranks = parse_ranks(match[1])
         text = "exit code that isn't told, of trainers that were aborted"
-        return LogFact(_K.EXIT_CODE, _T.WEAK, line, text, ranks, line.node)
+        ended = LaunchersWord.ENDED
+        return LogFact(_K.EXIT_CODE, _T.WEAK, line, text, ranks, line.node, launchers_word=ended)
     if (match := _RANK_END.search(line.text)) is None:
         return None
     rank, code = int(match[1] or match[2]), int(match[3])
@@ -726,7 +740,10 @@ def _table_fact(
     elif code < 0:
         kind, tier = _SIGNALS.get(-code, (LogKind.CRASHED, FactTier.END))
     text = f"exit code {code} of rank {rank[0]}{', the first that torchrun observed' if is_root else ''}"
-    return LogFact(kind, tier, line, text, (rank[0],), host, local_rank=rank[1])
+    word = LaunchersWord.FIRST if is_root else LaunchersWord.ENDED
+    return LogFact(
+        kind, tier, line, text, (rank[0],), host, local_rank=rank[1], launchers_word=word
+    )
 
 
 # --- errors ---------------------------------------------------------------------------------------

@@ -19,7 +19,13 @@ from detectors.failed.error_classes import CLASSES, classify
 from detectors.failed.said_error import FailureCause
 from detectors.finding import Blame
 from detectors.job_log.decision import decide
-from detectors.job_log.facts import LogFact, LogFacts, is_kernels_line, read_facts
+from detectors.job_log.facts import (
+    LaunchersWord,
+    LogFact,
+    LogFacts,
+    is_kernels_line,
+    read_facts,
+)
 from detectors.job_log.kinds import KINDS, FactTier, LogClass, LogDecision, LogKind, next_step
 from detectors.job_log.lines import LogLine, LogSource, SourceLines, read_sources
 from detectors.job_log.watchdog import LogHang, judge_watchdogs
@@ -321,18 +327,14 @@ def _sole_root(facts: Sequence[LogFact]) -> LogFact | None:
 
     Its table names a victim where several ranks have a code of their own: then it counts for nothing.
     """
-    ends = [fact for fact in facts if fact.error is None and fact.text.startswith("exit code ")]
-    roots = [fact for fact in ends if _is_root(fact)]
-    others = [fact for fact in ends if not _is_root(fact)]
+    ends = [fact for fact in facts if fact.launchers_word is not None]
+    roots = [fact for fact in ends if fact.launchers_word is LaunchersWord.FIRST]
+    others = [fact for fact in ends if fact.launchers_word is LaunchersWord.ENDED]
     if len(roots) != 1 or any(fact.kind is not LogKind.TERMINATED for fact in others):
         return None
     hurt = {rank for fact in facts if fact not in ends for rank in fact.ranks}
     is_alone = not others and roots[0].kind is LogKind.EXIT_CODE
     return None if is_alone or hurt.intersection(roots[0].ranks) else roots[0]
-
-
-def _is_root(fact: LogFact) -> bool:
-    return fact.text.startswith("exit code ") and fact.text.endswith("observed")
 
 
 def _first(facts: Sequence[LogFact]) -> LogFact | None:
@@ -358,7 +360,7 @@ def _is_before(earlier: LogFact, later: LogFact) -> bool:
 
 
 def _of_cause(cause: LogFact, read: Sequence[SourceLines], job: LogFacts) -> LogVerdict:
-    alike = [cause] if _is_root(cause) else _alike(cause, job)
+    alike = [cause] if cause.launchers_word is LaunchersWord.FIRST else _alike(cause, job)
     ranks = tuple(sorted({rank for fact in alike for rank in fact.ranks}))
     if not ranks:
         ranks = _rank_of_device(cause, job) or _rank_of_ends(cause, job)
@@ -367,7 +369,7 @@ def _of_cause(cause: LogFact, read: Sequence[SourceLines], job: LogFacts) -> Log
     decision, why = decide(cause, alike, ranks, job, is_every=is_every)
     blame = _blame(cause, is_every=is_every)
     named, named_nodes = ranks, nodes
-    if _is_root(cause):
+    if cause.launchers_word is LaunchersWord.FIRST:
         pass  # the table's one end that is nobody's consequence
     elif (
         (is_every and blame in (Blame.PROGRAM, Blame.NOBODY))
@@ -507,12 +509,8 @@ def _rank_of_ends(cause: LogFact, job: LogFacts) -> tuple[int, ...]:
     """
     if cause.kind in _NAMELESS or cause.kind in _SHARED or cause.tier is FactTier.VICTIM:
         return ()
-    table = [
-        fact
-        for fact in job.facts
-        if fact.ranks and fact.error is None and fact.text.startswith("exit code ")
-    ]
-    first = [fact for fact in table if fact.text.endswith("observed")]
+    table = [fact for fact in job.facts if fact.ranks and fact.launchers_word is not None]
+    first = [fact for fact in table if fact.launchers_word is LaunchersWord.FIRST]
     codes = [fact for fact in table if fact.kind not in (LogKind.TERMINATED, LogKind.INTERRUPTED)]
     chosen = codes if len(codes) == 1 else first
     if len(codes) > 1 and cause.error is not None:

@@ -152,7 +152,7 @@ def judge_watchdogs(
     unread = frozenset(set(silent) - telling)
     left_out = _alike(standings, world)
     diagnosis = _judge(standings, groups, reported, unread, left_out)
-    if left_out and not _holds_without(diagnosis, left_out, next(iter(standings.values())), world):
+    if left_out and not _holds_without(diagnosis, left_out, next(iter(standings.values()))):
         diagnosis = _judge(standings, groups, reported, unread, frozenset())
     return _of_diagnosis(diagnosis, standings, lines, frozenset(reporters))
 
@@ -238,15 +238,17 @@ def _alike(standings: dict[str, dict[int, _Standing]], world: int) -> frozenset[
 
 
 def _holds_without(
-    diagnosis: Diagnosis, left_out: frozenset[int], members: dict[int, _Standing], world: int
+    diagnosis: Diagnosis, left_out: frozenset[int], members: dict[int, _Standing]
 ) -> bool:
     """Return whether a diagnosis without some ranks is that of all: it names none that stands there, and counts none."""
+    if diagnosis.ranks_counted:
+        return False
     place = _standing_of(members[min(left_out)])
     for culprit in diagnosis.culprits:
         item = members.get(culprit.rank) if culprit.rank is not None else None
         if item is not None and _standing_of(item) == place:
             return False
-    return re.search(rf"\b{world - len(left_out)}\b", diagnosis.reason) is None
+    return True
 
 
 def _judge(

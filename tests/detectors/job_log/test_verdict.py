@@ -415,3 +415,52 @@ def test_a_none_of_one_rank_asks_for_a_restart_before_a_correction() -> None:
 
     assert verdict.decision is LogDecision.RESTART
     assert verdict.next_step == "restart; if it comes again, correct the line that the error names"
+
+
+@pytest.mark.parametrize(
+    ("lines", "kind"),
+    [
+        (
+            ["GPUassert: an illegal memory access was encountered kernel.cu 41"],
+            LogKind.ILLEGAL_ACCESS,
+        ),
+        (
+            ["train: src/loader.cc:88: void load(const char*): Assertion `size > 0' failed."],
+            LogKind.ABORTED,
+        ),
+        (
+            ["E tensorflow/posix_file_system.cc:56] stat() failed: Stale file handle"],
+            LogKind.STORAGE_ERROR,
+        ),
+    ],
+)
+def test_programs_in_c_end_in_their_own_words(lines: list[str], kind: LogKind) -> None:
+    verdict = diagnose("epoch 1", *lines)
+
+    assert (verdict.kind, verdict.decision) == (kind, LogDecision.RESTART)
+
+
+def test_assertion_of_a_device_is_no_end_of_a_program_in_c() -> None:
+    line = (
+        "../aten/src/ATen/native/cuda/IndexKernel.cu:92: operator(): block: [22,0,0], thread: [64,0,0] "
+        'Assertion `index < sizes[i] && "index out of bounds"` failed.'
+    )
+
+    verdict = diagnose("epoch 1", line)
+
+    assert verdict.kind is LogKind.NO_FAILURE
+
+
+@pytest.mark.parametrize(
+    ("path", "decision"),
+    [
+        ("/opt/site-packages/torch/distributed/fsdp/_init_utils.py", LogDecision.STOP),
+        ("/w/data.py", LogDecision.RESTART),
+    ],
+)
+def test_value_that_pytorchs_wrapper_refuses_fails_at_each_start(
+    path: str, decision: LogDecision
+) -> None:
+    error = f'Traceback (most recent call last):\n  File "{path}", line 7, in _check\n    go()\nValueError: the module has no GPU'
+
+    assert diagnose(error).decision is decision

@@ -166,6 +166,20 @@ def test_hang_of_4000_ranks_is_judged_like_that_of_400(behind: dict[int, int | N
     assert not set(many.victims) ^ set(range(4_000)) - set(many.culprit_ranks) - behind.keys()
 
 
+def test_reason_that_counts_ranks_counts_those_that_stand_alike() -> None:
+    idle = (
+        "[rank{rank}]:[E1213 17:24:49.3 ProcessGroupNCCL.cpp:1858] [PG ID 0 PG GUID 0(default_pg) Rank {rank}] Received a dump signal due to a collective "
+        "timeout from rank 0 and we will try our best to dump the debug info. Last enqueued NCCL work: 807, last completed NCCL work: 807."
+    )
+    waiting = dict.fromkeys(range(20), 808)
+    lines = lines_of(CAUGHT, waiting) + lines_of(STATUS_2_6, waiting)
+
+    verdict = diagnose(*lines, *(idle.format(rank=rank) for rank in range(20, 4_000)))
+
+    assert "waits for 3980 of 4000 ranks" in verdict.reason
+    assert verdict.culprit_ranks == ()
+
+
 def test_timeout_that_pytorch_says_twice_is_read_once() -> None:
     again = "[rank{rank}]:[E321 02:07:08.47 ProcessGroupNCCL.cpp:1709] [PG ID 0 PG GUID 0(default_pg) Rank {rank}] Timeout at NCCL work: {seq}, last enqueued NCCL work: {enqueued}, last completed NCCL work: {completed}."
     first = again.replace(
