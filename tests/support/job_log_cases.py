@@ -7,6 +7,7 @@ Slurm, MPI and other launchers have the programs' own forms, and each case names
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from tests.support.job_log_cases_blind import BLIND
 from tests.support.job_log_cases_code import CODE
 from tests.support.job_log_cases_ends import ENDS
 from tests.support.job_log_cases_field import FIELD
@@ -144,11 +145,12 @@ _CASES: Sequence[JobLogCase] = (
     *PASTED_ERRORS,
     *PASTED_MORE,
     *PASTED_THIRD,
+    *BLIND,
     *SIBLINGS,
     # Where the label is "restart" and not "unknown", steps before it change nothing.
     *(
         after_a_run(case)
-        for case in (*PASTED_ENDS, *PASTED_ERRORS, *PASTED_MORE, *PASTED_THIRD, *SIBLINGS)
+        for case in (*PASTED_ENDS, *PASTED_ERRORS, *PASTED_MORE, *PASTED_THIRD, *BLIND, *SIBLINGS)
         if case.decision == "restart" and "unknown" not in case.also and not case.is_noisy
         if not case.files["job.log"].startswith("{")  # nobody writes lines before a collector's
     ),

