@@ -77,6 +77,7 @@ _OTHER_DEVICES: Final = re.compile(
 )
 _NO_BUILD: Final = re.compile(
     r"[Tt]orch not compiled with CUDA|(?:not|n't) (?:been )?(?:compiled|built) with (?:CUDA|NCCL|GPU|distributed|MPI)|doesn't have \w+ built in|no NCCL support"
+    r"|\bonly supports? [\w ,]{1,40}\bGPUs\b|\bonly supported on [^\n]{0,60}(?:\bGPUs\b|compute capability)"
 )
 _DAMAGED: Final = re.compile(
     r"PytorchStreamReader failed|failed finding central directory|invalid header or archive is corrupted|unexpected EOF|Ran out of input|pickle data was truncated|UnpicklingError|BadZipFile|InvalidHeaderDeserialization|HeaderTooLarge|MetadataIncompleteBuffer|corrupt"
@@ -109,6 +110,7 @@ _SHAPES: Final = re.compile(
 _GRAPH: Final = re.compile(
     r"modified by an inplace operation|Expected to have finished reduction in the prior iteration|Expected to mark a variable ready only once|does not require grad and does not have a grad_fn|backward through the graph a second time|grad can be implicitly created only for scalar|leaf Variable that requires grad (?:is being|has been) used in an in-place|can require gradients|One of the differentiated Tensors (?:appears|does not)|expected m1 and m2 to have the same dtype|should be the same type|must have the same dtype"
 )
+_FAULT_OF_WORKER: Final = "killed by signal: Segmentation fault"  # torch/csrc/DataLoader.cpp
 _OUT_OF_SHM: Final = re.compile(r"shared memory|/dev/shm|\(shm\)|</torch_\w+>")
 _CUDA_KINDS: Final = (
     (re.compile(r"device-side assert triggered|cudaErrorAssert"), _K.DEVICE_ASSERT),
@@ -160,6 +162,8 @@ def kind_of_error(cause: FailureCause, error: ErrorText) -> tuple[LogKind, FactT
     if cause is FailureCause.HOST_MEMORY:
         if _OUT_OF_SHM.search(text):
             return LogKind.SHARED_MEMORY, FactTier.OWN
+        if _FAULT_OF_WORKER in text:
+            return LogKind.SEGFAULT, FactTier.OWN
         is_loader = "DataLoader worker" in text or "dataloader.py" in error.traceback
         return LogKind.LOADER_WORKER if is_loader else LogKind.HOST_MEMORY, FactTier.OWN
     if cause is FailureCause.STORAGE:
@@ -216,6 +220,8 @@ def _kind_of_exception(  # noqa: PLR0911, PLR0912 - one return for each kind
         return (
             LogKind.LIBRARY_MISSING if _LIBRARY.search(said) else LogKind.IMPORT_ERROR
         ), FactTier.OWN
+    if _FAULT_OF_WORKER in said:
+        return LogKind.SEGFAULT, FactTier.OWN
     if name == "RuntimeError" and "Failed to import " in said:
         return (
             LogKind.LIBRARY_MISSING if _LIBRARY.search(said) else LogKind.IMPORT_ERROR

@@ -162,6 +162,7 @@ LINE_RULES: Final = (
     _rule("noticed that process", r"(?:mpirun|prterun|mpiexec) noticed that process rank (?P<ranks>\d+) with PID \d+ on node (?P<node>[\w.-]+) exited on signal 11\b", _K.SEGFAULT, _T.END, "Open MPI"),
     _rule("noticed that process", r"(?:mpirun|prterun|mpiexec) noticed that process rank (?P<ranks>\d+) with PID \d+ on node (?P<node>[\w.-]+) exited on signal 7\b", _K.BUS_ERROR, _T.END, "Open MPI"),
     _rule("noticed that process", r"(?:mpirun|prterun|mpiexec) noticed that process rank (?P<ranks>\d+) with PID \d+ on node (?P<node>[\w.-]+) exited on signal 6\b", _K.ABORTED, _T.END, "Open MPI"),
+    _rule("noticed that process", r"(?:mpirun|prterun|mpiexec) noticed that process rank (?P<ranks>\d+) with PID \d+ on node (?P<node>[\w.-]+) exited on signal [48]\b", _K.CRASHED, _T.END, "Open MPI"),
     _rule("MPI_ABORT", r"MPI_ABORT was invoked on rank (?P<ranks>\d+)", _K.EXIT_CODE, _T.WEAK, "Open MPI"),
     _rule("terminated with signal", r"process (?P<ranks>\d+) terminated with signal SIGKILL", _K.KILLED, _T.END, "torch/multiprocessing/spawn.py"),
     _rule("terminated with signal", r"process (?P<ranks>\d+) terminated with signal SIGSEGV", _K.SEGFAULT, _T.END, "torch/multiprocessing/spawn.py"),
@@ -179,7 +180,7 @@ LINE_RULES: Final = (
     _rule("us error|signal 7|SIGBUS", r"^(?:\S+: line \d+: *\d+ )?Bus error(?: *\(core dumped\).*| {2,}.*)?$|Signal: Bus error \(7\)|Caught signal 7\b|\*\*\* SIGBUS ", _K.BUS_ERROR, _T.END, "bash, Open MPI, UCX, glog"),
     _rule("Illegal instruction", r"^(?:\S+: line \d+: *\d+ )?Illegal instruction(?: *\(core dumped\).*| {2,}.*)?$", _K.CRASHED, _T.END, "bash"),
     _rule("Aborted", r"^\S+: line \d+: *\d+ Aborted(?: *\(core dumped\).*| {2,}.*)?$", _K.ABORTED, _T.END, "bash"),
-    _rule("SIGTERM|signal: 15|Killing sub|signal (15)|signal 15", r"Received SIGTERM: 15|closing signal SIGTERM|Received Signals\.SIGTERM death signal|got signal: 15|Killing subprocess \d+|caught signal \(15\)|[Rr]eceived signal 15\b", _K.TERMINATED, _T.VICTIM, "Lightning, torchrun, DeepSpeed"),
+    _rule("SIGTERM|signal: 15|Killing sub|signal (15)|signal 15", r"Received SIGTERM: 15|closing signal SIGTERM|Received Signals\.SIGTERM death signal|got signal: 15|Killing subprocess \d+|\*\*\* SIGTERM received (?:by PID|at time)|caught signal \(15\)|[Rr]eceived signal 15\b", _K.TERMINATED, _T.VICTIM, "Lightning, torchrun, DeepSpeed"),
     _rule("signal: 2|SIGINT", r"got signal: 2\b|Received Signals\.SIGINT death signal|Received SIGINT\b", _K.INTERRUPTED, _T.VICTIM, "torchrun"),
     _rule("Mismatched collective", r"Mismatched collective detected", _K.HANG_MISMATCH, _T.STALL, "NCCL, init.cc"),
     _rule("waiting for remainder", r"subset of ranks and are waiting for remainder of ranks", _K.HANG, _T.STALL, "Horovod, stall_inspector.cc"),
@@ -193,7 +194,8 @@ LINE_RULES: Final = (
     _rule("per user-direction|Per user-direction", r"(?:a non-zero exit code|non-zero status)\.? ?.*[Pp]er user-direction", _K.EXIT_CODE, _T.WEAK, "Open MPI"),
     _rule("worker died or was killed", r"A worker died or was killed while executing a task by an unexpected system error", _K.EXIT_CODE, _T.WEAK, "Ray, raylet"),
     _rule("most recent call first", r"^Thread 0x[0-9a-f]{6,16} (?:\[[^\]]{0,40}\] )?\(most recent call first\)", _K.TERMINATED, _T.WEAK, "CPython, faulthandler: a signal asked for the stacks"),
-    _rule("has died", r"The actor is dead because its (?:worker process|node) has died", _K.KILLED, _T.END, "Ray, actor_death_cause"),
+    _rule("has died", r"The actor (?:is dead|died) because its (?:worker process|node) has died", _K.KILLED, _T.END, "Ray, actor_death_cause"),
+    _rule("been marked dead", r"node id: \w+ and (?:ip|address): (?P<node>[\w.:-]+).{0,120} has been marked dead", _K.NODE_FAILED, _T.FACT, "Ray, gcs_health_check_manager.cc"),
     _rule("memory pressure", r"Workers? \(tasks ?/ ?actors\) killed due to memory pressure \(OOM\)|Task was killed due to the node running low on memory", _K.OOM_KILLED, _T.FACT, "Ray, memory_monitor.cc"),
     _rule("Container rank", r"Container rank (?P<ranks>\d+) status failed .*code -?[1-9]\d*\b", _K.EXIT_CODE, _T.WEAK, "paddle/distributed/launch"),
     _rule("Blocking queue is killed", r"Blocking queue is killed because the data reader raises", _K.EXCEPTION, _T.WEAK, "Paddle, blocking_queue.h"),
@@ -225,6 +227,7 @@ LINE_RULES: Final = (
     _rule("NET/", r"NET/\w+ ?: ?(?:\S+ )?Got (?:async|port)[^:]{0,20}event ?: ?.*(?:error|fatal|down)|NET/IB ?: ?\S+:\d+ (?:unknown |Got )?[Aa]sync(?:hronous)? (?:fatal )?(?:event|error)", _K.LINK_ERROR, _T.FACT, "NCCL net_ib.cc: the local port's own event"),
     _rule("Got completion", r"Got completion from peer (?P<peer>[^\s<]+)(?:<\d+>)? with (?:status=(?:IBV_WC_\w*FLUSH\w*\(?\d*\)?|5)\b|error 5\b)", _K.LINK_ERROR, _T.VICTIM, "NCCL: IBV_WC_WR_FLUSH_ERR follows another error"),
     _rule("Got completion", r"Got completion (?:from peer (?P<peer>[^\s<]+)(?:<\d+>)? )?with (?:status|error)", _K.LINK_ERROR, _T.STALL, "NCCL net_ib.cc"),
+    _rule("write to EQ", r"^Unable to write to EQ: .{0,80}\berr: ", _K.NCCL_SYSTEM, _T.VICTIM, "libfabric, prov/efa: it ends the process"),
     _rule("UCX ", r"UCX +(?:ERROR|FATAL) .*(?:[Rr]etry (?:count|counter) exceeded|Endpoint timeout|Connection reset by remote peer|Input/output error)", _K.LINK_ERROR, _T.STALL, "UCX, ib_mlx5_log.c"),
     _rule("encountered an error", r"Local process \d+ encountered an error: \[Errno (?:5|30|103|107|108|116)\]", _K.STORAGE_ERROR, _T.OWN, "Megatron-LM, filesystem_async.py"),
     _rule("encountered an error", r"Local process \d+ encountered an error: \[Errno 28\]", _K.DISK_FULL, _T.OWN, "Megatron-LM, filesystem_async.py"),
@@ -265,9 +268,16 @@ _CANDIDATES: Final = (
     *("disconnected", "shut down", "lost communication", "route a message", "error occurred in MPI_", "Process name", "er user-direction"),
     *("died or was killed", "memory pressure", "running low on memory", "insufficient shared memory", "not found", "execve()", "oss scale"),
     *("EI", "EJ", "EL0", "allclock", "alltime", "deadline", "preempt", "deleted at", "MaxRuntime", "is preempted"),
-    *("malloc", "free", "corrupted", "chunk", "OwnerDied", "inite", "ismatched", "HW Exc", "UCX ", "remainder of", "/task:", "emote daemon", "no rank adv", "access fault", "was encountered", "__terminate"),
+    *("malloc", "free", "corrupted", "chunk", "OwnerDied", "inite", "ismatched", "HW Exc", "UCX ", "remainder of", "/task:", "emote daemon", "no rank adv", "access fault", "was encountered", "__terminate", "write to EQ"),
 )  # fmt: skip
-_INDENTED_WORDS: Final = ("sequence", "[", "OOMKilled", "Process name", '"message": "Rendezvous')
+_INDENTED_WORDS: Final = (
+    "sequence",
+    "[",
+    "OOMKilled",
+    "was preempted",
+    "Process name",
+    '"message": "Rendezvous',
+)
 _KERNEL_WORDS: Final = ("kernel: ", "NVRM: ", "Out of memory: Kill", "oom-kill:")
 
 

@@ -82,14 +82,14 @@ _NEEDLES: Final = (
     *(b"mpi_", b"limit", b"pid ", b"global_rank", b"got async", b"got completion", b"diverge", b"not finite", b"not in struct", b"no module"),
     *(b"-based barrier", b"missing ranks", b"remainder of ranks", b"set to error", b"remote daemon", b"no rank advances", b"access fault", b"link down"),
     *(b"disconnected", b"incarnation", b"shut down", b"lost communication", b"route a message", b"process name", b"recvvalue"),
-    *(b"malloc(", b"corrupt", b"free()", b"not found", b"execve()", b"reported to coord", b"deadline", b"wallclock", b"times out", b"deleted at"),
+    *(b"malloc(", b"corrupt", b"free()", b"not found", b"execve()", b"reported to coord", b"deadline", b"wallclock", b"times out", b"deleted at", b"write to eq", b"marked dead"),
     *(b"completed", b"training done", b"train_runtime", b"max_epochs", b"successfully", b"training is done", b"training finished"),
 )  # fmt: skip
 _PROGRESS_NEEDLES: Final = (b"loss", b"it/s", b"s/it", b"iteration", b"tokens", b"samples/s")
 _HANG_NEEDLES: Final = (b"optype", b"enqueued", b"collective #")
 _MARK: Final = re.compile(
     rb"(?i)\btorch|nccl|\brank\b|\[rank|\[default\]|cuda|\bgpus?\b|deepspeed|megatron|lightning|transformers|tensorflow|\bjax\b|jax_worker|\bxla\b|torch_npu|hccl|npustream|ascend|rccl|rocm|horovod|accelerate"
-    rb"|\bsrun|slurm|mpirun|prterun|\bMPI_|gloo|\bepochs?\b|checkpoint|\btrain|world.?size|wandb|huggingface|dataloader|optimizer|learning.?rate|rankmend|python.*\berror\b|modulenotfound|\(raylet\)|\(\w{1,80} pid=|tensorcore|local_rank"
+    rb"|\bsrun|slurm|mpirun|prterun|\bMPI_|gloo|\bepochs?\b|checkpoint|\btrain|world.?size|wandb|huggingface|dataloader|optimizer|learning.?rate|rankmend|python.*\berror\b|modulenotfound|\(raylet\)|\(\w{1,80} pid=|tensorcore|local_rank|libfabric:"
 )
 _FOREIGN: Final = re.compile(
     rb'(?i)"(?:GET|POST|PUT|HEAD) /|\b(?:nginx|apache|django|flask|uvicorn|gunicorn|celery|tomcat|postgres|mysqld|sshd|systemd|dpkg|spring|kubelet|java\.lang|at (?:org|com|java)\.|npm |webpack|ansible|CRON|dhcp|apt-get|maven|gradle)|^Collecting \w|^\s*Downloading \S+\.whl|Requirement already satisfied|No matching distribution|Could not find a version that|\] (?:LOG|ERROR|FATAL|STATEMENT):  '
@@ -99,7 +99,7 @@ _MARK_WORDS: Final = (
     *(b"torch", b"nccl", b"rank", b"default", b"cuda", b"gpu", b"deepspeed", b"megatron", b"lightning", b"transformers", b"tensorflow"),
     *(b"jax", b"xla", b"npu", b"hccl", b"ascend", b"rccl", b"rocm", b"horovod", b"accelerate", b"srun", b"slurm", b"mpi", b"prterun", b"gloo"),
     *(b"epoch", b"checkpoint", b"train", b"world", b"wandb", b"huggingface", b"dataloader", b"optimizer", b"learning", b"python"),
-    *(b"modulenotfound", b"raylet", b" pid=", b"tensorcore", b"local_rank"),
+    *(b"modulenotfound", b"raylet", b" pid=", b"tensorcore", b"local_rank", b"libfabric"),
 )  # fmt: skip
 _FOREIGN_WORDS: Final = (
     *(b'"get ', b'"post ', b'"put ', b'"head ', b"nginx", b"apache", b"django", b"flask", b"corn", b"celery", b"tomcat", b"postgres", b"mysqld"),
@@ -346,7 +346,7 @@ _MESSAGE: Final = re.compile(
 
 _TIME: Final = r"(?:\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?|\d\d:\d\d:\d\d(?:[.,]\d{1,6})?)"
 # One space at most belongs to a stamp: the next are a traceback's. Source: Kubernetes, CRI log format; kubectl logs --timestamps.
-_STAMP: Final = re.compile(rf"\[?{_TIME}\]?(?: std(?:err|out) [FP] |[,:|-]?(?: [|-])? ?)")
+_STAMP: Final = re.compile(rf"\[?{_TIME}\]?(?: std(?:err|out) [FP] |[,:|-]?(?: [|-])?[ \t]?)")
 _RANK: Final = re.compile(
     r"\[(?:rank|default|RANK|Rank)[ :_-]?(\d{1,7})\]:? ?|\[\d{1,9},(\d{1,7})\]<std(?:err|out)>: ?|\[rank ?(\d{1,7})\] ?"
 )

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tests.support.job_log_cases_blind import BLIND
+from tests.support.job_log_cases_blind_second import BLIND_SECOND
 from tests.support.job_log_cases_code import CODE
 from tests.support.job_log_cases_ends import ENDS
 from tests.support.job_log_cases_field import FIELD
-from tests.support.job_log_cases_forms import JobLogCase, after_a_run
+from tests.support.job_log_cases_forms import JobLogCase, after_a_run, after_a_start
 from tests.support.job_log_cases_frameworks import FRAMEWORKS
 from tests.support.job_log_cases_hangs import HANGS
 from tests.support.job_log_cases_machines import MACHINES
@@ -146,14 +147,24 @@ _CASES: Sequence[JobLogCase] = (
     *PASTED_MORE,
     *PASTED_THIRD,
     *BLIND,
+    *BLIND_SECOND,
     *SIBLINGS,
     # Where the label is "restart" and not "unknown", steps before it change nothing.
     *(
         after_a_run(case)
-        for case in (*PASTED_ENDS, *PASTED_ERRORS, *PASTED_MORE, *PASTED_THIRD, *BLIND, *SIBLINGS)
+        for case in (
+            *PASTED_ENDS,
+            *PASTED_ERRORS,
+            *PASTED_MORE,
+            *PASTED_THIRD,
+            *BLIND,
+            *BLIND_SECOND,
+            *SIBLINGS,
+        )
         if case.decision == "restart" and "unknown" not in case.also and not case.is_noisy
         if not case.files["job.log"].startswith("{")  # nobody writes lines before a collector's
     ),
+    *(after_a_start(case) for case in (*BLIND, *BLIND_SECOND) if case.decision == "stop"),
 )
 
 JOB_LOG_CASES: Sequence[JobLogCase] = tuple(_labelled(case) for case in _CASES)

@@ -548,6 +548,14 @@ def after_a_run(case: JobLogCase) -> JobLogCase:
     return replace(case, name=f"{case.name}, in noise", files={name: run + text}, is_noisy=True)
 
 
+def after_a_start(case: JobLogCase) -> JobLogCase:
+    """Return a case of one file behind what processes print before a first step."""
+    ((name, text),) = case.files.items()
+    start = written(chatter(range(8)))["job.log"]
+    files = {name: start + text}
+    return replace(case, name=f"{case.name}, in a start's noise", files=files, is_noisy=True)
+
+
 def _slices(said: Sequence[Said], count: int) -> list[list[Said]]:
     rest = iter(said)
     return list(iter(lambda: list(islice(rest, count)), []))

@@ -15,6 +15,8 @@ KNOWN_MISSES: Mapping[str, str] = {
     "ranks 4 to 7 of a node behind the other node's, in noise": "a file's name without a word such as node or host names none",
     "py-spy's stacks: rank 3 reads data, the others reduce": "stacks without a failure are not read",
     "py-spy's stacks: rank 3 reads data, the others reduce, in noise": "stacks without a failure are not read",
+    "a binary file is read as JSON": "a file that is no text may be one whose download was cut",
+    "a binary file is read as JSON, in a start's noise": "a file that is no text may be one whose download was cut",
     "a library of TensorFlow lacks a symbol, in JSON": "an object over several lines isn't read, and the words are no loader's",
 }
 """Cases that the rules don't judge right, and why; a new one is a failure."""
