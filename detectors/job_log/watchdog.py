@@ -19,7 +19,10 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Final
+
+import msgspec
 
 from detectors.diagnosis import Diagnosis
 from detectors.hang.flight_dump import (
@@ -41,15 +44,19 @@ from detectors.wording import ranks_in_words
 SILENT_RATIO_MAX: Final = 0.25  # more silent ranks than that share a cause: they were stopped
 _GROUP: Final = r"\[PG (?:ID )?(?P<pg>\w+)(?: PG GUID (?P<guid>[^\s(\]]+))? ?(?:\((?P<words>[^)]*)\))? ?Rank (?P<rank>\d+)\]"
 _GROUPED: Final = re.compile(_GROUP)
+_Work = tuple[int, str, int | None, int | None]
+"""An operation: its number, its kind (empty: not told), and the elements that it reads and writes."""
+_CAUGHT_AT: Final = "Watchdog caught"
 _CAUGHT: Final = re.compile(
     r"Watchdog caught collective operation timeout: Work\w+\(SeqNum=(?P<seq>\d+), OpType=(?P<kind>\w+)"
     r"(?:, NumelIn=(?P<read>\d+), NumelOut=(?P<written>\d+))?"
 )
 _PLAIN_RANK: Final = re.compile(r"\[Rank (\d+)\]\s*$")  # before it
+# A pattern that begins with letters is found at once; one that begins with a choice is tried at each place.
 _STATUS: Final = re.compile(
-    r"[Ll]ast enqueued (?:NCCL )?work: (-?\d+), last completed (?:NCCL )?work: (-?\d+)"
+    r"ast enqueued (?:NCCL )?work: (-?\d+), last completed (?:NCCL )?work: (-?\d+)"
 )
-_AT: Final = re.compile(r"(?:at|detected by watchdog at) (?:NCCL )?work(?: sequence id)?: (\d+)")
+_AT: Final = re.compile(r"at (?:NCCL )?work(?: sequence id)?: (\d+)")
 _BARRIER: Final = re.compile(r"Ranks? (\d+(?:, ?\d+)*) failed to pass monitoredBarrier")
 _LAGGING: Final = re.compile(
     r"ranks? \[([\d, ]+)\] (?:are|is) the lagging|^\W*\[(\d+)\] (?:finished collective #\d+, but didn't join|joined but didn't finish|never joined)"
@@ -110,13 +117,12 @@ class _Standing:
 
     group_rank: int
     line: LogLine
-    pending: list[tuple[int, str, int | None, int | None]] = field(default_factory=list)
+    pending: list[_Work] = field(default_factory=list)
     enqueued: int | None = None
     completed: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Caught:
+class _Caught(msgspec.Struct, frozen=True, gc=False):
     """A timeout whose group another line tells."""
 
     sequence: int
@@ -365,10 +371,10 @@ def _read(
                 named.append((parse_ranks(match[1]), line))
             elif ("lagging" in text or "collective #" in text) and (match := _LAGGING.search(text)):
                 named.append((parse_ranks(match[1] or match[2]), line))
-            elif "OpType" in text and (match := _CAUGHT.search(text)):
-                _add_caught(match, line, standings, caught)
-            elif "nqueued" in text and (match := _STATUS.search(text)):
-                _add_status(match, line, standings)
+            elif "OpType" in text and (at := text.find(_CAUGHT_AT)) >= 0:
+                _add_caught(at, line, standings, caught)
+            elif "nqueued" in text:
+                _add_status(line, standings)
     if named:
         ranks = tuple(sorted({rank for found, _line in named for rank in found}))
         reason = f"the log names {'rank' if len(ranks) == 1 else 'ranks'} {', '.join(map(str, ranks[:16]))}"
@@ -402,43 +408,76 @@ def _odd_ranks(prints: Mapping[int, tuple[str, ...]]) -> tuple[int, ...]:
     return tuple(sorted(few)) if len(few) <= ODD_RATIO_MAX * len(prints) else ()
 
 
+# Nearly all ranks of a job say the same behind their number.
+@lru_cache(maxsize=4096)
+def _work_of(said: str) -> _Work | None:
+    """Return the number, the kind and the sizes of a work that a watchdog caught."""
+    match = _CAUGHT.match(said)
+    if match is None:
+        return None
+    number, kind, read, written = match.groups()
+    return int(number), kind, int(read) if read else None, int(written) if written else None
+
+
+@lru_cache(maxsize=4096)
+def _status_of(said: str) -> tuple[int, int, int | None] | None:
+    """Return the last work that was enqueued, the last completed, and the one that a watchdog looked at."""
+    match = _STATUS.search(said)
+    if match is None:
+        return None
+    at = _AT.search(said)
+    return max(int(match[1]), 0), max(int(match[2]), 0), int(at[1]) if at else None
+
+
 def _add_caught(
-    match: re.Match[str],
+    at: int,
     line: LogLine,
     standings: dict[str, dict[int, _Standing]],
     caught: dict[int, list[_Caught]],
 ) -> None:
     text = line.text
+    work = _work_of(text[at : text.find(", Timeout", at)])
+    if work is None:
+        return
     grouped = _GROUPED.search(text) if "[PG " in text else None
-    before = _PLAIN_RANK.search(text, max(0, match.start() - 40), match.start())
-    plain = before[1] if before else (grouped["rank"] if grouped else None)
-    rank = line.rank if line.rank is not None else (int(plain) if plain else None)
+    rank, plain = line.rank, None
+    if grouped is None or rank is None:
+        before = _PLAIN_RANK.search(text, max(0, at - 40), at)
+        said = before[1] if before else (grouped["rank"] if grouped else None)
+        plain = None if said is None else int(said)
+        rank = plain if rank is None else rank
     if rank is None:
         return
-    sizes = (
-        int(match["read"]) if match["read"] else None,
-        int(match["written"]) if match["written"] else None,
-    )
-    found = _Caught(int(match["seq"]), match["kind"], sizes, line, int(plain) if plain else None)
     if grouped:
-        item = standings[_key(grouped)].setdefault(rank, _Standing(int(grouped["rank"]), line))
-        item.pending.append((found.sequence, found.kind, *sizes))
+        item = _standing_in(standings, grouped, rank, line)
+        if work not in item.pending:  # PyTorch says each again as it ends the process
+            item.pending.append(work)
     elif len(caught[rank]) < 64:
-        caught[rank].append(found)
+        number, kind, *sizes = work
+        caught[rank].append(_Caught(number, kind, (sizes[0], sizes[1]), line, plain))
 
 
-def _add_status(
-    match: re.Match[str], line: LogLine, standings: dict[str, dict[int, _Standing]]
-) -> None:
+def _standing_in(
+    standings: dict[str, dict[int, _Standing]], grouped: re.Match[str], rank: int, line: LogLine
+) -> _Standing:
+    members = standings[_key(grouped)]
+    item = members.get(rank)
+    if item is None:
+        item = members[rank] = _Standing(int(grouped["rank"]), line)
+    return item
+
+
+def _add_status(line: LogLine, standings: dict[str, dict[int, _Standing]]) -> None:
     grouped = _GROUPED.search(line.text)
-    if grouped is None:
+    status = _status_of(line.text[grouped.end() :]) if grouped else None
+    if grouped is None or status is None:
         return
     rank = line.rank if line.rank is not None else int(grouped["rank"])
-    item = standings[_key(grouped)].setdefault(rank, _Standing(int(grouped["rank"]), line))
+    item = _standing_in(standings, grouped, rank, line)
     if item.enqueued is None:  # the first word counts: an abort completes what hangs
-        item.enqueued, item.completed = max(int(match[1]), 0), max(int(match[2]), 0)
-        if at := _AT.search(line.text):
-            item.pending.append((int(at[1]), "", None, None))
+        item.enqueued, item.completed, at = status
+        if at is not None:
+            item.pending.append((at, "", None, None))
 
 
 def _key(grouped: re.Match[str]) -> str:
