@@ -292,7 +292,8 @@ def _kind_of_exception(  # noqa: PLR0911, PLR0912 - one return for each kind
         "",
     )
     frames = next(iter(read_frames(error.traceback)), ())
-    if name == "ValueError" and frames and _WRAPPERS_CHECK.search(frames[0].path):
+    innermost = frames[0].path if frames else ""
+    if name == "ValueError" and _WRAPPERS_CHECK.search(innermost):
         return LogKind.TORCH_USAGE, FactTier.OWN
     if _CONFIG_TYPES.search(first) or (is_checked and _CONFIG_WORDS.search(first)):
         return LogKind.CONFIGURATION, FactTier.OWN
@@ -307,8 +308,8 @@ def _kind_of_exception(  # noqa: PLR0911, PLR0912 - one return for each kind
         "StopIteration",
     ):
         return LogKind.VALUE_ERROR, FactTier.OWN
-    is_of_operation = bool(frames) and _OPERATIONS.search(frames[0].path) is not None
-    if name == "RuntimeError" and is_of_operation and not _OF_MACHINE.search(said):
+    is_of_operation = name == "RuntimeError" and _OPERATIONS.search(innermost)
+    if is_of_operation and not _OF_MACHINE.search(said):
         return LogKind.TORCH_USAGE, FactTier.OWN
     if name.endswith("Error") and any("dist::" in part for part in said.split("\n")):
         return LogKind.PEER_LOST, FactTier.VICTIM

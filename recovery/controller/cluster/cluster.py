@@ -712,7 +712,7 @@ class ClusterController:
         before = self._doubts.reasons
         self._doubts = found
         for reason in sorted(found.reasons - before):
-            self._note(f"doubted, moves nothing by itself: {reason}", reason.partition(" ")[0])
+            self._note(f"doubted, moves nothing by itself: {reason}", found.alertnames[reason])
 
     def accused(self, job_id: str, /) -> frozenset[str]:
         """Return the nodes that an active alert rules out for this job, but for those in maintenance.

@@ -33,6 +33,7 @@ class Doubts:
 
     by_all: Mapping[str, str] = field(default_factory=dict)  # for their share of the fleet
     by_job: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # of the job's nodes
+    alertnames: Mapping[str, str] = field(default_factory=dict)  # by reason
 
     def of(self, job_id: str) -> Mapping[str, str]:
         """Return the alerts that this job doubts."""
@@ -73,12 +74,15 @@ def find_doubtful(
     )
     by_all: dict[str, str] = {}
     by_job: dict[str, dict[str, str]] = defaultdict(dict)
+    alertnames: dict[str, str] = {}
     for (_sender, name), reported in rules.items():
         for together in _within_window(reported):
             for job_id, why in _why_doubtful(together, scope, percent, parts).items():
                 doubted = by_job[job_id] if job_id else by_all
-                doubted |= {item.target.key: f"{name} accuses {why}" for item in together}
-    return Doubts(by_all, dict(by_job))
+                reason = f"{name} accuses {why}"
+                doubted |= {item.target.key: reason for item in together}
+                alertnames[reason] = name
+    return Doubts(by_all, dict(by_job), alertnames)
 
 
 @dataclass(frozen=True, slots=True)

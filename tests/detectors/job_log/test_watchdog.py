@@ -151,7 +151,8 @@ def test_error_of_a_rank_explains_the_timeouts_behind_it() -> None:
 def test_hang_of_4000_ranks_is_judged_like_that_of_400(behind: dict[int, int | None]) -> None:
     told = []
     for world in (400, 4_000):
-        sequences: dict[int, int | None] = dict.fromkeys(range(world), 808) | behind
+        everyone: dict[int, int | None] = dict.fromkeys(range(world), 808)
+        sequences = everyone | behind
         heard = {rank: seq for rank, seq in sequences.items() if seq is not None}
         lines = lines_of(CAUGHT, heard) + lines_of(STATUS_2_6, heard)
         told.append(diagnose(f"world_size: {world}", *lines))

@@ -54,7 +54,10 @@ def test_rule_that_accuses_every_node_is_doubted_with_what_it_accuses() -> None:
     found = find_doubtful(alerts, {}, len(FLEET), 10.0, NO_PARTS)
 
     assert len(found.by_all) == len(FLEET)
-    assert found.reasons == {"RankmendGpuLost accuses 40 of 40 nodes within 10 minutes"}
+    assert found.alertnames == {
+        "RankmendGpuLost accuses 40 of 40 nodes within 10 minutes": "RankmendGpuLost"
+    }
+    assert found.reasons == found.alertnames.keys()
 
 
 @pytest.mark.parametrize(
