@@ -13,7 +13,6 @@ from agent import config as configuration
 from agent import plugins
 from agent.assembly import host, network_cards, privileged
 from agent.assembly.families import FAMILIES, with_plugins
-from agent.collectors import agent as agent_collector
 from agent.collectors import rank_nics
 from agent.collectors.agent import AgentCollector
 from agent.collectors.gpu import SHOWN_METRICS as GPU_SHOWN
@@ -52,19 +51,17 @@ log = logging.getLogger(__name__)
 
 ONCE_S_MAX: Final = 10.0  # for `--once`; what has not answered by then is missing on the page
 
-# How seldom collectors run until a reader is expected. No check of the shipped table reads the first two; of the others,
+# How seldom collectors run until a reader is expected. No check of the shipped table reads the first one; of the others,
 # checks read the growth over a minute or more.
 UNREAD_S: Final = {
-    "agent": UNREAD_S_MAX,
     "rank_nics": UNREAD_S_MAX,
     "network": 5.0,
     "pressure": 5.0,
 }
+# What waits for a reader. A site's own check of any of these has everything read all the time; one of the shipped table
+# would do so on every node (tests/agent/test_demand.py).
 SHOWN_METRICS: Final = frozenset(
-    (
-        *(*GPU_SHOWN, *NIC_SHOWN, *HOST_SHOWN),
-        *(family.name for family in (*agent_collector.FAMILIES, *rank_nics.FAMILIES)),
-    )
+    (*GPU_SHOWN, *NIC_SHOWN, *HOST_SHOWN, *(family.name for family in rank_nics.FAMILIES))
 )
 
 

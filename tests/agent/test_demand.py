@@ -2,6 +2,9 @@
 
 import pytest
 
+from agent.assembly.families import FAMILIES
+from agent.daemon.node_agent import SHOWN_METRICS
+from agent.findings.policy_files import load_checks
 from agent.sampling.demand import READERS_MAX, Demand
 from tests.support.agent import FakeClock
 
@@ -85,3 +88,10 @@ def test_readers_are_bounded_and_the_newest_are_kept() -> None:
 
 def test_everything_is_always_expected_where_something_reads_it_all_the_time() -> None:
     assert Demand(FakeClock().now_s, is_constant=True).is_expected(0.0, 0.0)
+
+
+def test_no_shipped_check_reads_what_waits_for_a_reader() -> None:
+    read = {metric for check in load_checks(FAMILIES) for metric in check.metrics}
+
+    assert read & SHOWN_METRICS == set()  # else every node reads everything all the time
+    assert SHOWN_METRICS <= FAMILIES.keys()
