@@ -41,6 +41,9 @@ SHOWN_METRICS: Final = frozenset(
 LISTED_PROCESSES_MAX: Final = 32  # a GPU, with pid and name
 PROCESS_RUNS: Final = 3  # a process is looked up this seldom, as the driver is asked for processes
 UNREAD_RUNS_MAX: Final = 2  # values that have become old leave the page so much later
+SKIPPED_RUNS_MAX: Final = (
+    2  # in a row, while nothing is new: the driver's child reports its sweeps as seldom
+)
 _FAMILY_BY_NAME: Final = {family.name: family for family in FAMILIES}
 
 Labels = tuple[tuple[str, str], ...]
@@ -70,6 +73,31 @@ class _Made:
 _NOTHING_MADE: Final = _Made(-1, (), (), ())
 
 
+class _Standing:
+    """Knows an answer for as long as nothing is new about the GPUs but the age of their values."""
+
+    def __init__(self, monitor: GpuMonitor) -> None:
+        self._monitor = monitor
+        self._basis: object = None
+        self._answer: tuple[Metric, ...] = ()
+        self.skipped = 0  # runs since the answer was made
+
+    def find(self, *basis: object) -> tuple[Metric, ...] | None:
+        """Return the answer if it still holds. ``basis``: what it is made of besides the GPUs."""
+        number = self._monitor.steady_number()
+        now = None if number is None else (number, *basis)
+        is_same = self._answer and now is not None and now == self._basis
+        if is_same and self.skipped < SKIPPED_RUNS_MAX:
+            self.skipped += 1
+            return self._answer
+        self._basis, self._answer = now, ()  # none stays if the run fails
+        return None
+
+    def keep(self, answer: tuple[Metric, ...]) -> tuple[Metric, ...]:
+        self._answer, self.skipped = answer, 0
+        return answer
+
+
 class GpuCollector:
     name = "gpu"
     interval_s = 1.0
@@ -91,9 +119,14 @@ class GpuCollector:
         self._counted: dict[int, tuple[tuple[object, ...], list[Metric]]] = {}  # by GPU
         self._parts: dict[int, _Part] = {}  # by GPU
         self._given: tuple[tuple[tuple[Metric, ...], ...], tuple[Metric, ...]] = ((), ())
+        self._kept = _Standing(monitor)
         self._is_first = True
 
     def collect(self) -> Sequence[Metric]:
+        rank_by_pid = self._rank_by_pid()
+        ranks = [(pid, rank.identity) for pid, rank in rank_by_pid.items()]
+        if (standing := self._kept.find(ranks)) is not None:
+            return standing
         wait_s, self._is_first = FIRST_ANSWER_S_MAX if self._is_first else 0.0, False
         view = self._monitor.view(wait_s)
         if view.state is MonitorState.ABSENT and self._expected_count is None:
@@ -108,14 +141,12 @@ class GpuCollector:
             raise SourceError(f"an operator has released the GPUs {view.released_s:.0f} s ago")
         if not any(is_fresh(gpu, self._sampled_every_s) for gpu in view.gpus):
             raise SourceError(view.problem or "no GPU has answered")
-        rank_by_pid = self._rank_by_pid()
-        ranks = [(pid, rank.identity) for pid, rank in rank_by_pid.items()]
         parts = tuple([self._part(gpu, rank_by_pid, ranks) for gpu in view.gpus])
         before, given = self._given
         if len(parts) != len(before) or not all(map(is_, parts, before)):
             given = tuple(chain.from_iterable(parts))
             self._given = (parts, given)
-        return given
+        return self._kept.keep(given)
 
     def _part(
         self,
@@ -133,8 +164,8 @@ class GpuCollector:
             and gpu.revision
             and part.seen == seen
         ):
-            part.unread_runs += 1
-            part.runs += 1
+            part.unread_runs += 1 + self._kept.skipped
+            part.runs += 1 + self._kept.skipped
             return part.metrics
         groups = self._fresh_groups(gpu) if fresh else []
         basis = (
@@ -146,7 +177,7 @@ class GpuCollector:
         )
         if part is not None and part.basis == basis:
             part.seen, part.unread_runs = seen, 0
-            part.runs += 1
+            part.runs += 1 + self._kept.skipped
             if not gpu.processes or part.runs < PROCESS_RUNS:
                 return part.metrics
         found = [*self._counters(gpu)]
@@ -247,11 +278,16 @@ class GpuStateCollector:
         self._monitor = monitor
         self._sampled_every_s = sampled_every_s
         self._expected_count = expected_count
+        self._kept = _Standing(monitor)
         self._is_first = True
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Sequence[Metric]:
+        if (standing := self._kept.find()) is not None:
+            return standing
         wait_s, self._is_first = FIRST_ANSWER_S_MAX if self._is_first else 0.0, False
-        view = self._monitor.view(wait_s)
+        return self._kept.keep(tuple(self._metrics(self._monitor.view(wait_s))))
+
+    def _metrics(self, view: MonitorView) -> Iterator[Metric]:
         is_absent = view.state is MonitorState.ABSENT or view.count == 0
         if is_absent and self._expected_count is None:
             raise NoSourceError(view.problem or "the driver lists no GPU")

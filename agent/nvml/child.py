@@ -87,6 +87,9 @@ def _answer(nvml: Any, out: int) -> None:
 
 WHOLE_S: Final = 30.0  # values that stay the same are sent anew this often
 SEND_S_MAX: Final = 1.0  # if the agent is stopped, values are dropped, not queued
+QUIET_S_MAX: Final = (
+    3.0  # sweeps that found nothing new are reported this often: their ages are all that they tell
+)
 WAIT_S_MAX: Final = 1.0  # for events in the driver, so that a signal is handled in time
 LOST_RETRY_S: Final = 60.0  # a lost GPU is tried again: a reset may have brought it back
 _ERROR_CHARS_MAX: Final = 2000
@@ -123,6 +126,7 @@ class Child:
         self._sent: dict[tuple[int, str], _Sent] = {}  # by GPU and group
         self._troubles: dict[int, tuple[str, bool]] = {}  # by GPU: the newest error, needs_reset
         self._same: dict[str, list[int]] = {}  # of this sweep: GPUs by group that are as they were
+        self._swept_at_s = float("-inf")  # the newest sweep that was reported
         self.is_stopping = False
         # not settimeout(): that would also make each check of the connection wait
         channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(int(SEND_S_MAX), 0))
@@ -157,7 +161,11 @@ class Child:
         for group in due:
             self._due_at_s[group] = now_s + PERIOD_S_BY_GROUP.get(group, 0.0)
         same, self._same = self._same, {}
-        self.send({"kind": "sweep", "duration_s": time.monotonic() - now_s, "same": same})
+        is_as_before = due == [CHECKED] and len(same.get(CHECKED, ())) == len(self._sampler.gpus)
+        if is_as_before and now_s - self._swept_at_s < QUIET_S_MAX:
+            return
+        if self.send({"kind": "sweep", "duration_s": time.monotonic() - now_s, "same": same}):
+            self._swept_at_s = now_s
 
     def _sample(self, gpu: SampledGpu, due: list[str]) -> None:
         now_s = time.monotonic()

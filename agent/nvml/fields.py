@@ -24,6 +24,7 @@ MESSAGE_BYTES_MAX: Final = (
 WANT_SHOWN: Final = b"s"
 # number (odd: in a call), CLOCK_MONOTONIC at its start, GPU, name
 CALL_ON_PAGE: Final = Struct("<Qdi44s")
+NUMBER_ON_PAGE: Final = Struct("<Q")
 NO_GPU: Final = -1  # a call about NVML as a whole
 
 

@@ -17,21 +17,31 @@ CLOCK_KINDS: Final = ("graphics", "sm", "memory", "video")  # NVML_CLOCK_*
 TEMPERATURE_NONE_CELSIUS: Final = 255  # a byte of ones; a GPU switches itself off far below
 _KILO: Final = 1000.0
 _MHZ: Final = 1e6
+_CHECKED_FIELDS: Final = [(field, 0) for field in fields.FAST_CHECKED]
 
 
-def read_checked(calls: NvmlCalls, gpu: SampledGpu) -> Iterator[Value]:
-    """Return what a check of the shipped table reads (detectors/data/node_policy.toml)."""
+def checked_values(calls: NvmlCalls, gpu: SampledGpu) -> list[Value]:
+    """Return what a check of the shipped table reads (detectors/data/node_policy.toml).
+
+    The same list as before while the driver answers the same, as an idle GPU does for hours: each second
+    all GPUs are asked, and making the values took as long as the calls.
+    """
     _add_reasons(calls, gpu)
     temperature = calls.read(gpu, "nvmlDeviceGetTemperature", 0)  # NVML_TEMPERATURE_GPU
     if temperature is not None and temperature >= TEMPERATURE_NONE_CELSIUS:
         temperature = None
-    yield from one("temperature_celsius", temperature)
-    yield from _margins(calls, gpu, temperature)
-    yield from calls.read_fields(gpu, "checked", [(field, 0) for field in fields.FAST_CHECKED])
+    margins = _margins(calls, gpu, temperature)
+    batch = [*calls.read_fields(gpu, "checked", _CHECKED_FIELDS)]
     used = calls.read(gpu, "nvmlDeviceGetUtilizationRates")
-    if used is not None:
-        yield from _share("utilization_ratio", used.gpu)
-        yield from _share("memory_utilization_ratio", used.memory)
+    busy = None if used is None else (used.gpu, used.memory)
+    answers = (temperature, margins, batch, busy)
+    if answers != gpu.checked_answers:
+        values = [*one("temperature_celsius", temperature), *margins, *batch]
+        if busy is not None:
+            values += _share("utilization_ratio", busy[0])
+            values += _share("memory_utilization_ratio", busy[1])
+        gpu.checked_answers, gpu.checked_values = answers, values
+    return gpu.checked_values
 
 
 def read_shown(calls: NvmlCalls, gpu: SampledGpu) -> Iterator[Value]:
@@ -63,21 +73,24 @@ def _bytes(name: str, size: int) -> Iterator[Value]:
     yield from one(name, None if is_all_ones(size) else size)
 
 
-def _margins(calls: NvmlCalls, gpu: SampledGpu, temperature: int | None) -> Iterator[Value]:
+def _margins(calls: NvmlCalls, gpu: SampledGpu, temperature: int | None) -> list[Value]:
     """Return the distance to the slowdown, by the driver's margin or else by the threshold."""
     margin = calls.read(gpu, "nvmlDeviceGetMarginTemperature")
     if margin is not None:
-        yield "temperature_margin_celsius", (), margin
         now_s = calls.now_s()
         if now_s >= gpu.tlimit_due_at_s:  # it changes only with the VBIOS
             gpu.tlimit_due_at_s = now_s + fields.PERIOD_S_BY_GROUP["slow"]
             gpu.tlimit = calls.read_field(gpu, fields.SLOWDOWN_TLIMIT)
-        limit = gpu.tlimit
-        yield from one("slowdown_margin_celsius", None if limit is None else margin - limit)
-    elif temperature is not None:
+        values: list[Value] = [("temperature_margin_celsius", (), margin)]
+        if gpu.tlimit is not None:
+            values.append(("slowdown_margin_celsius", (), margin - gpu.tlimit))
+        return values
+    limit = None
+    if temperature is not None:
         limit = calls.read(gpu, "nvmlDeviceGetTemperatureThreshold", 1)
-        if limit is not None:
-            yield "slowdown_margin_celsius", (), limit - temperature
+    if temperature is None or limit is None:
+        return []
+    return [("slowdown_margin_celsius", (), limit - temperature)]
 
 
 def _add_reasons(calls: NvmlCalls, gpu: SampledGpu) -> None:

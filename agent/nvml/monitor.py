@@ -20,7 +20,7 @@ from rankmend.clock import Clock
 from rankmend.errors import SourceError
 
 VIEW_S_MAX: Final = 0.1  # three collectors look right after each other
-_TICK_S: Final = 1.0  # messages wake the thread before
+_TICK_S: Final = 3.0  # messages wake the thread before, and a collector that finds a child overdue
 _NO_DRIVER_TICK_S: Final = 5.0  # nothing runs that could hang: only looks whether a driver has come
 _BURY_TICK_S: Final = 0.1  # while a caller may be waiting for the end of a child
 _SWEEP_S: Final = 0.005  # 8 GPUs are read in that time; waking for each message took twice the CPU
@@ -62,6 +62,26 @@ class GpuMonitor:
         self._waker, self._wakened = socket.socketpair()
 
     # ---- for the collectors
+
+    def steady_number(self) -> int | None:
+        """Return a number that stays while nothing is new about the GPUs but the age of their values.
+
+        None while children start, hang or are let go: a collector then looks at the `view`. Each look also
+        asks for the values that no check reads, shortly before somebody is expected to read them.
+        """
+        with self._changed:
+            now_s = self._clock.now_s()
+            if self._thread is None or self._supervisor.note_question(now_s):
+                return None
+            # the next sweep reads it, a run of the collector after that takes it up
+            if self._demand is None or self._demand.is_expected(
+                2 * self._interval_s, 3 * self._interval_s
+            ):
+                self._supervisor.want_shown(now_s)
+            number = self._supervisor.steady_number(now_s)
+            if number is None:
+                self._wake()
+            return number
 
     def view(self, wait_s: float = 0.0) -> MonitorView:
         """Return the known state; wait at most ``wait_s`` for a first answer."""
@@ -127,11 +147,6 @@ class GpuMonitor:
                     return
                 supervisor.tick(self._clock.now_s())
                 self._viewed = None
-                # the next sweep reads it, a run of the collector after that takes it up
-                if self._demand is None or self._demand.is_expected(
-                    2 * self._interval_s, 3 * self._interval_s
-                ):
-                    supervisor.want_shown()
                 self._changed.notify_all()
                 has_new_events = supervisor.pop_new_events()
                 channels = supervisor.children.channels()

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from agent.nvml import fields
-from agent.nvml.fields import CALL_ON_PAGE, NO_GPU
+from agent.nvml.fields import CALL_ON_PAGE, NO_GPU, NUMBER_ON_PAGE
 from agent.nvml.sampled_gpu import Batch, Key, SampledGpu, Value
 
 _ALL_ONES: Final = frozenset({0xFFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF})
@@ -32,14 +32,18 @@ class CallPage:
     def __init__(self, descriptor: int) -> None:
         self._memory = mmap.mmap(descriptor, CALL_ON_PAGE.size)
         self._number = 0
+        self._names: dict[str, bytes] = {}
 
-    def begin(self, name: bytes, gpu: int, now_s: float) -> None:
+    def begin(self, name: str, gpu: int, now_s: float) -> None:
+        if (written := self._names.get(name)) is None:
+            written = self._names[name] = name.encode()
         self._number += 1
-        CALL_ON_PAGE.pack_into(self._memory, 0, self._number, now_s, gpu, name)
+        CALL_ON_PAGE.pack_into(self._memory, 0, self._number, now_s, gpu, written)
 
     def end(self) -> None:
+        """Make the number even: the rest of the page counts for nothing then."""
         self._number += 1
-        CALL_ON_PAGE.pack_into(self._memory, 0, self._number, 0.0, NO_GPU, b"")
+        NUMBER_ON_PAGE.pack_into(self._memory, 0, self._number)
 
 
 class NvmlCalls:
@@ -79,7 +83,7 @@ class NvmlCalls:
         if self.is_unsupported(gpu, known_as):
             return None
         page = self._page
-        page.begin(name.encode(), gpu.index, self.now_s())
+        page.begin(name, gpu.index, self.now_s())
         try:
             answer = getattr(self.nvml, name)(gpu.handle, *arguments)
         except self.nvml.NVMLError as error:
@@ -186,7 +190,7 @@ class NvmlCalls:
 
     def _read_batch(self, gpu: SampledGpu, batch: Batch) -> bool:
         get = self.nvml._nvmlGetFunctionPointer("nvmlDeviceGetFieldValues")
-        self._page.begin(b"nvmlDeviceGetFieldValues", gpu.index, self.now_s())
+        self._page.begin("nvmlDeviceGetFieldValues", gpu.index, self.now_s())
         try:
             code = batch.read(get, gpu.handle)
         finally:
@@ -224,7 +228,7 @@ class NvmlCalls:
 
     def in_call(self, name: str, gpu: int, *arguments: Any) -> Any:
         """Call pynvml, and record the call on the page while it runs."""
-        self._page.begin(name.encode(), gpu, self.now_s())
+        self._page.begin(name, gpu, self.now_s())
         try:
             return getattr(self.nvml, name)(*arguments)
         finally:

@@ -152,6 +152,8 @@ class SampledGpu:
         self.last_error = ""
         self.unsupported_since_s: dict[Key, float] = {}
         self.batches: dict[str, Batch | None] = {}
+        self.checked_answers: object = None  # of the driver, from which the values were made
+        self.checked_values: list[Value] = []
         self.tlimit: float | None = None  # the margin at which it slows down
         self.tlimit_due_at_s = float("-inf")
         self.reasons_at_s: float | None = None

@@ -9,9 +9,9 @@ from typing import Any, Final, NamedTuple
 from agent.nvml import fields
 from agent.nvml.fields import NO_GPU
 from agent.nvml.groups import (
+    checked_values,
     close_profile,
     read_activity,
-    read_checked,
     read_medium,
     read_shown,
     read_slow,
@@ -81,11 +81,6 @@ class GpuEvents:
         return None
 
 
-_FAST: Final = {
-    fields.CHECKED: (read_checked,),
-    fields.SHOWN: (read_shown,),
-    "fast": (read_checked, read_shown),
-}
 PROCESSES_MAX: Final = 256  # per GPU; more are not listed
 
 
@@ -166,6 +161,8 @@ class GpuSampler:
 
     def sample(self, gpu: SampledGpu, group: str) -> list[Value]:
         """Return the values of one group, or raise GpuLostError."""
+        if group == fields.CHECKED:
+            return checked_values(self._calls, gpu)
         found: dict[tuple[str, tuple[str, ...]], float] = {}
         for name, labels, value in self._read_group(gpu, group):
             found.setdefault((name, labels), value)  # the first of two sources wins
@@ -173,8 +170,10 @@ class GpuSampler:
 
     def _read_group(self, gpu: SampledGpu, group: str) -> Iterator[Value]:
         match group:
-            case "fast" | fields.CHECKED | fields.SHOWN:
-                return chain(*(read(self._calls, gpu) for read in _FAST[group]))
+            case "fast":
+                return chain(checked_values(self._calls, gpu), read_shown(self._calls, gpu))
+            case fields.SHOWN:
+                return read_shown(self._calls, gpu)
             case "activity":
                 return read_activity(self._calls, gpu, has_profiling=self._has_profiling)
             case "medium":

@@ -19,6 +19,7 @@ from agent.nvml.child_rules import (
     CALL_S_MAX,
     SILENT_S_MAX,
     LeftOut,
+    Overdue,
     Starts,
     find_overdue,
     may_try,
@@ -86,7 +87,9 @@ class GpuSupervisor:
         self._asked_at_s = 0.0
         self._state = MonitorState.STARTING
         self._problem = "no answer yet"
-        self._has_swept = self._is_mismatched = self._has_new_sweep = self._is_in_sweep = False
+        self._has_swept = self._is_mismatched = self._is_in_sweep = False
+        self._wanted_at_s = float("-inf")  # when the child was last asked for what no check reads
+        self._changes = 0
         self._sweep_s: float | None = None
         self._count: int | None = None
         self._has_new_events = False
@@ -110,8 +113,19 @@ class GpuSupervisor:
     def has_answered(self) -> bool:
         return self._has_swept or self._state is not MonitorState.STARTING
 
+    def steady_number(self, now_s: float) -> int | None:
+        """Return a number that stays while only ages change; None while anything else may, and where a tick can't wait."""
+        children = self.children
+        is_steady = (
+            self._state is MonitorState.RUNNING
+            and self._released_at_s is None
+            and not children.abandoned
+            and all(self._overdue(child, now_s) is None for child in children.talking())
+        )
+        return self._changes if is_steady else None
+
     def pop_new_events(self) -> bool:
-        """Return whether GPUs have reported events since the last call."""
+        """Return whether GPUs have reported events, or were lost or came back, since the last call."""
         has_new_events, self._has_new_events = self._has_new_events, False
         return has_new_events
 
@@ -193,12 +207,12 @@ class GpuSupervisor:
         """Return whether the child is sending what a sweep has read: more is about to come."""
         return self._is_in_sweep
 
-    def want_shown(self) -> None:
-        """Ask the child for the values that no check reads, once for each of its sweeps."""
+    def want_shown(self, now_s: float) -> None:
+        """Ask the child for the values that no check reads, at most once for each of its sweeps."""
         child = self.children.collector
-        if child is None or not self._has_new_sweep:
+        if child is None or now_s - self._wanted_at_s < self._interval_s:
             return
-        self._has_new_sweep = False
+        self._wanted_at_s = now_s
         with contextlib.suppress(OSError):  # it has ended, or does not read: `_check` sees to that
             child.channel.send(WANT_SHOWN)
 
@@ -241,6 +255,7 @@ class GpuSupervisor:
             self._fail(f"cannot start the GPU collector: {error}")
             return
         self.children.collector = child
+        self._changes += 1
 
     # ---- messages
 
@@ -278,6 +293,7 @@ class GpuSupervisor:
             case NodeMessage() as node:
                 if not 0 <= node.count <= GPUS_MAX:
                     raise SourceError(f"the driver lists {node.count} GPUs")
+                self._changes += 1
                 self._count, self._is_mismatched = node.count, False
                 self._gpus.open(node.count)
                 self._gpus.set_event_types(node.event_mask)
@@ -288,8 +304,7 @@ class GpuSupervisor:
                 self._add_event(event, now_s)
             case SweepMessage() as sweep:
                 self._gpus.note_same(sweep.same, now_s)
-                self._sweep_s, self._has_swept = sweep.duration_s, True
-                self._has_new_sweep, self._is_in_sweep = True, False
+                self._sweep_s, self._has_swept, self._is_in_sweep = sweep.duration_s, True, False
                 self._set_state(MonitorState.RUNNING, self._skipped_text())
                 self._starts.add_sweep(child.started_at_s, now_s)
             case FailedMessage() as failed:
@@ -309,14 +324,17 @@ class GpuSupervisor:
             self._starts.wait_for_driver(now_s)
 
     def _add_values(self, message: GpuMessage, now_s: float) -> None:
+        self._changes += 1
         change = self._gpus.add_values(message, now_s)
         if change is not GpuChange.NONE:
+            self._has_new_events = True
             text = "GPU lost" if change is GpuChange.LOST else "GPU is back"
             log.error(text, extra=self._gpus.names_of(message.gpu))
 
     def _add_event(self, event: EventMessage, now_s: float) -> None:
         has_code = self._gpus.add_event(event, now_s)
         self._has_new_events = True
+        self._changes += 1
         names = self._gpus.names_of(event.gpu)
         fields = {"gpu": names["gpu"], "uuid": names["uuid"], "event": event.event}
         log.warning("GPU event", extra=fields | ({"xid": event.code} if has_code else {}))
@@ -363,9 +381,8 @@ class GpuSupervisor:
 
     # ---- what goes wrong
 
-    def _check(self, child: CollectorChild, now_s: float) -> None:
-        """Abandon a child that has passed its deadline."""
-        overdue = find_overdue(
+    def _overdue(self, child: CollectorChild, now_s: float) -> Overdue | None:
+        return find_overdue(
             child.call(),
             child.heard_at_s,
             self._resumed_at_s,
@@ -374,6 +391,10 @@ class GpuSupervisor:
             silent_s_max=self._silent_s_max,
             interval_s=self._interval_s,
         )
+
+    def _check(self, child: CollectorChild, now_s: float) -> None:
+        """Abandon a child that has passed its deadline."""
+        overdue = self._overdue(child, now_s)
         if overdue is None:
             return
         call = overdue.call
@@ -405,6 +426,7 @@ class GpuSupervisor:
         if state is not self._state or (problem and problem != self._problem):
             level = logging.ERROR if state is MonitorState.BROKEN else logging.INFO
             log.log(level, "GPUs", extra={"state": state.value, "problem": problem or "none"})
+            self._changes += 1
         self._state, self._problem = state, problem
 
     def _skipped_text(self) -> str:

@@ -25,9 +25,9 @@ class TimedPage(CallPage):
         self.seconds: dict[str, list[float]] = {}
         self._name, self._began_s = "", 0.0
 
-    def begin(self, name: bytes, gpu: int, now_s: float) -> None:
+    def begin(self, name: str, gpu: int, now_s: float) -> None:
         super().begin(name, gpu, now_s)
-        self._name, self._began_s = name.decode(), self._now_s()
+        self._name, self._began_s = name, self._now_s()
 
     def end(self) -> None:
         took_s = self._now_s() - self._began_s

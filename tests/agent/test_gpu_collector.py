@@ -58,9 +58,15 @@ DEVICE = "0,GPU-a,0000:1b:00.0"
 class FakeMonitor:
     def __init__(self, view: MonitorView) -> None:
         self.shown = view
+        self.number: int | None = None  # of the newest change; None: look at the view
+        self.looks = 0
 
     def view(self, wait_s: float = 0.0) -> MonitorView:
+        self.looks += 1
         return self.shown
+
+    def steady_number(self) -> int | None:
+        return self.number
 
     def stop(self) -> None:
         """Hold nothing."""
@@ -114,6 +120,30 @@ def test_gpus_that_stand_give_the_same_answer_and_one_that_changes_another() -> 
         monitor.shown, gpus=(replace(GPU, groups=hot, xids={79: 2}), *monitor.shown.gpus[1:])
     )
     assert values_of([*collector.collect()])[f"gpu_xid_events_total{{{DEVICE},79}}"] == 2
+
+
+@pytest.mark.parametrize("make", [GpuCollector, GpuStateCollector])
+def test_nothing_is_looked_at_while_nothing_is_new_and_at_most_three_runs_long(
+    make: type[GpuCollector] | type[GpuStateCollector],
+) -> None:
+    monitor = FakeMonitor(VIEW)
+    arguments = [cast(GpuMonitor, monitor), 1.0, None]
+    collector = make(*arguments, *([list, Path("/nowhere")] if make is GpuCollector else []))
+    monitor.number = 7
+
+    first, second, third = [tuple(collector.collect()) for _run in range(3)]
+    looks_of_three = monitor.looks
+    collector.collect()
+
+    assert first == second == third
+    assert (looks_of_three, monitor.looks) == (1, 2)
+    monitor.number = 8
+    collector.collect()
+    assert monitor.looks == 3, "something has come"
+    monitor.number = None
+    collector.collect()
+    collector.collect()
+    assert monitor.looks == 5, "a child hangs or starts"
 
 
 def test_gpu_about_which_nothing_came_is_read_anew_at_most_three_runs_later() -> None:

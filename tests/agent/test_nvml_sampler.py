@@ -473,7 +473,7 @@ def test_page_names_the_call_under_way_and_is_empty_afterwards() -> None:
     page = CallPage(descriptor)
 
     before = read_call(descriptor)
-    page.begin(b"nvmlDeviceGetTemperature", 3, 12.5)
+    page.begin("nvmlDeviceGetTemperature", 3, 12.5)
     during = read_call(descriptor)
     page.end()
 

@@ -327,7 +327,7 @@ def test_slowest_call_is_named() -> None:
     times_s = iter([10.0, 10.25, 20.0, 20.5, 30.0, 30.125])
     page = TimedPage(descriptor, lambda: next(times_s))
     os.close(descriptor)
-    for name in (b"quick", b"slow", b"quick"):
+    for name in ("quick", "slow", "quick"):
         page.begin(name, 0, 0.0)
         page.end()
 
