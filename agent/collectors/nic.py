@@ -11,8 +11,9 @@ excluded device is never opened: reading the counters of some (limited functions
 writes an error into the kernel log each time.
 """
 
+import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -45,6 +46,9 @@ from rankmend.clock import Clock
 from rankmend.errors import NoSourceError, SourceError
 
 RESCAN_RUNS: Final = 60  # how often files are looked for on devices that are known
+WHOLE_RESCAN_RUNS: Final = (
+    10 * RESCAN_RUNS
+)  # how often all is found anew where the files are the same: 30 ms for 10 ports
 SLOW_S: Final = 5.0  # between two reads of what is not read each time
 FILES_MAX: Final = 512  # per folder of counters; an mlx5 has 50
 _STATES: Final = (
@@ -121,6 +125,7 @@ class NicCollector:
         self._devices: dict[str, _Device] = {}
         self._rate_max_by_group: dict[str, float] = {}
         self._names: frozenset[str] = frozenset()
+        self._shapes: list[tuple[object, ...]] = []  # of the devices as they were found
         self._run = 0
         self._given: tuple[Metric, ...] = ()  # the newest answer
         self._quick_paths: tuple[str, ...] = ()  # what it may change with at the next run
@@ -132,7 +137,9 @@ class NicCollector:
             raise NoSourceError(f"no RDMA devices at {self._root}")
         self._files.begin_run()
         names = read_names(self._root)
-        if names != self._names or self._run % RESCAN_RUNS == 0:
+        is_due = self._run % RESCAN_RUNS == 0
+        if names != self._names or (is_due and self._is_other(names)):
+            self._shapes = self._shapes_of(names)
             self._rescan()
             self._names = names
         if not self._devices:
@@ -200,6 +207,14 @@ class NicCollector:
             if not has_read or not self._files.are_unchanged(self._shown_paths):
                 self._shown, has_changed = {}, True
         return has_changed
+
+    def _is_other(self, names: Iterable[str]) -> bool:
+        """Return whether a device has other files than at the last look, or none of it was found anew for long."""
+        return self._shapes != self._shapes_of(names) or self._run % WHOLE_RESCAN_RUNS == 0
+
+    def _shapes_of(self, names: Iterable[str]) -> list[tuple[object, ...]]:
+        kept = sorted(name for name in names if not is_excluded(name, self._excluded))
+        return [_shape_of(f"{self._root}/{name}") for name in kept]
 
     def _rescan(self) -> None:
         self._slow, self._shown = {}, {}
@@ -413,6 +428,32 @@ class NicCollector:
             ):
                 return gbit * BYTES_OF_GBIT
         return self._rate_max_by_group.get(port.group)
+
+
+def _shape_of(folder: str) -> tuple[object, ...]:
+    """Return what tells one device and its files from another: a few reads, where finding all takes hundreds."""
+    shape: list[object] = [_target_of(folder), _target_of(f"{folder}/device")]
+    shape += [read_text(Path(f"{folder}/{name}")) for name in ("fw_ver", "board_id")]
+    shape += [_listed(folder), ports := _listed(f"{folder}/ports")]
+    for port in ports:
+        own = f"{folder}/ports/{port}"
+        shape += [_listed(own), _listed(f"{own}/counters"), _listed(f"{own}/hw_counters")]
+        shape += [read_text(Path(f"{own}/{name}")) for name in ("link_layer", "gid_attrs/ndevs/0")]
+    return tuple(shape)
+
+
+def _target_of(link: str) -> str:
+    try:
+        return os.readlink(link)  # noqa: PTH115 - Path is dear
+    except OSError:
+        return ""
+
+
+def _listed(folder: str) -> tuple[str, ...]:
+    try:
+        return tuple(sorted(os.listdir(folder)))  # noqa: PTH208 - Path is dear
+    except OSError:
+        return ()
 
 
 def _find_hardware(

@@ -188,12 +188,18 @@ class FindingsCollector:
     def _take_checks(self, checks: Sequence[Check]) -> None:
         self._checks = tuple(checks)
         self._names = frozenset(check.name for check in checks)
-        self.metrics = frozenset(name for check in checks for name in check.metrics)
+        self._readers: dict[
+            str, list[Check]
+        ] = {}  # by metric: a card has 500 series, the table 400 checks
+        for check in checks:
+            for name in check.metrics:
+                self._readers.setdefault(name, []).append(check)
+        self.metrics = frozenset(self._readers)
         self._seen = SeenAnswers()  # its answers hold what the former checks read
 
     def reads(self, metric: str, labels: Labels) -> bool:
         """Return whether a check reads this series."""
-        return any(check.reads(metric, labels) for check in self._checks)
+        return any(check.reads(metric, labels) for check in self._readers.get(metric, ()))
 
     def stop(self) -> None:
         """Save the state. Alerts are not resolved: an agent that ends says nothing of the node."""
