@@ -84,6 +84,7 @@ class EventKind(Enum):
     FS_REMOTE = "fs_remote"
     FS_MONITOR = "fs_monitor"
     FS_VOLUME = "fs_volume"
+    FS_UNCHECKED = "fs_unchecked"
     PATH_LOST = "path_lost"
     NO_PATH = "no_path"
     NVME_TIMEOUT = "nvme_timeout"

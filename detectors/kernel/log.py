@@ -150,8 +150,8 @@ _QUOTE: Final = re.compile(r"\[ {0,9}\d{1,12}\.\d{1,9}\] |NVRM: ")
 _FINDS: Final = re.compile(
     r"\b(?:(?:CRITICAL|ERROR|WARNING)\b|[Cc]heck (?:failed|FAILED)|(?:detected|found):)"
 )
-_HOST_TAG: Final = re.compile(  # after journalctl's short-monotonic
-    r" [\w.%-]{1,255} (?:(kernel): |([\w./@-]{1,128})" + _NO_CRASH + ")"
+_HOST_TAG: Final = re.compile(  # after journalctl's short-monotonic; reports may lack the host
+    r" (?:(?:[\w.%-]{1,255} )?(kernel): |[\w.%-]{1,255} ([\w./@-]{1,128})" + _NO_CRASH + ")"
 )
 # RFC 5424 behind its time: host, program, its pid, kind, structured data
 _RFC5424: Final = re.compile(

@@ -59,6 +59,14 @@ FORMS = [
         (EventKind.FS_VOLUME, None, "", "loop7", None, ""),
     ),
     (
+        "EXT4-fs (dm-3): error count since last fsck: 10",
+        (EventKind.FS_UNCHECKED, None, "error count since last fsck", "dm-3", None, ""),
+    ),
+    (
+        "EXT4-fs warning (device sda1): ext4_setup_super:2345: mounting fs with errors, running e2fsck is recommended",
+        (EventKind.FS_UNCHECKED, None, "mounting fs with errors", "sda1", None, ""),
+    ),
+    (
         "md/raid:md3: raid level 5 active with 3 out of 4 devices, algorithm 2",
         (EventKind.RAID_DEGRADED, None, "member missing", "md3", None, ""),
     ),

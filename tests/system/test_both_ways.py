@@ -79,6 +79,7 @@ BY_LOG_ONLY = {
     EventKind.FS_ERROR: "nobody counts it; what follows is fs_read_only",
     EventKind.FS_MONITOR: "one is for the record; many are fs_monitor_many",
     EventKind.FS_VOLUME: "the same, of a volume that is no disk of the node",
+    EventKind.FS_UNCHECKED: "the file system remembers it and says so in the log only",
     EventKind.PATH_LOST: "nobody counts it",
     EventKind.NO_PATH: "nobody counts it",
     EventKind.NVME_TIMEOUT: "nobody counts it",

@@ -11,7 +11,7 @@ _K = EventKind
 
 def _refine_iommu(event: KernelEvent, match: re.Match[str]) -> KernelEvent:
     """Return an IOMMU's event with the device whose access it stopped."""
-    source = match["source"]
+    source = (match["source"] or "").replace("0x", "")
     return replace(event, device=pci_bus_id(source)) if source else event
 
 
@@ -162,9 +162,9 @@ HOST_RULES: Final[tuple[Rule, ...]] = (
     rule(
         "DMAR:",
         r"DMAR: ?\[(?P<sub_code>DMA Read|DMA Write|INTR-REMAP)[^\]]{0,24}\] Request device "
-        r"\[(?P<source>[0-9a-fA-F:.]{7,16})\] fault (?:addr|index)",
+        r"\[(?P<source>[0-9a-fA-Fx:.]{7,16})\](?: PASID [0-9a-f]{1,8})? fault (?:addr|index)",
         _K.IOMMU_FAULT,
-        "drivers/iommu/intel/dmar.c, dmar_fault_do_one",
+        "drivers/iommu/intel/dmar.c, dmar_fault_do_one: with PASID from 4.4 to 5.14, 0x before each part in 5.14",
         refine=_refine_iommu,
     ),
     rule(
@@ -287,7 +287,7 @@ HOST_RULES: Final[tuple[Rule, ...]] = (
         "drivers/edac/mce_amd.c",
     ),
     rule(
-        "above threshold, cpu clock",
+        "above threshold, ",
         r"CPU\d{1,5}: (?P<sub_code>Core|Package) temperature (?:is )?above threshold",
         _K.THROTTLED,
         "drivers/thermal/intel/therm_throt.c; 'is' since 5.5, with 'mce: ' before",

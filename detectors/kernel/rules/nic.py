@@ -138,6 +138,13 @@ NIC_RULES: Final[tuple[Rule, ...]] = (
         "drivers/net/ethernet/broadcom/bnxt/bnxt_hwrm.c",
     ),
     rule(
+        "The ena device ",
+        r"ena " + _PCI_NETDEV + r"(?P<sub_code>The ena device (?:didn't send a completion"
+        r"|sent a completion but the driver didn't receive))",
+        _K.NIC_HUNG,
+        "drivers/net/ethernet/amazon/ena/ena_com.c: commands of the firmware",
+    ),
+    rule(
         "lost tx completions",
         r"ena " + _PCI_NETDEV + r".{0,20}?(?P<sub_code>lost tx completions)",
         _K.NIC_RESET,
@@ -221,6 +228,19 @@ NIC_RULES: Final[tuple[Rule, ...]] = (
         + r"): (?P<sub_code>Reset adapter)",
         _K.NIC_RESET,
         "drivers/net/ethernet/intel/ixgbe/ixgbe_main.c, igb/igb_main.c, igc/igc_main.c",
+    ),
+    # --- cards that start with less than they have
+    rule(
+        "Entering Safe Mode",
+        r"ice (?P<pci>" + PCI + r"): .{0,200}?Entering (?P<sub_code>Safe Mode)",
+        _K.NIC_WARNING,
+        "drivers/net/ethernet/intel/ice/ice_main.c: without its DDP package; incus-os#1305 received nothing then",
+    ),
+    rule(
+        "oad firmware file",
+        r"bnx2x?(?: " + _PCI_NETDEV + r"|: )(?P<sub_code>Can't load firmware file)",
+        _K.NIC_WARNING,
+        "drivers/net/ethernet/broadcom/bnx2.c, bnx2x/bnx2x_main.c: the ports stay down",
     ),
     # --- cards that could not be started
     rule(
@@ -356,6 +376,12 @@ NIC_RULES: Final[tuple[Rule, ...]] = (
         r"(?:mlx4_en: )?" + _NETDEV + r"(?P<sub_code>TX timeout)(?: detected| on queue)",
         _K.NIC_HUNG,
         "mlx5 en_main.c and en/reporter_tx.c, mlx4 en_netdev.c, bnxt.c, gve_main.c",
+    ),
+    rule(
+        "Tx timeout",
+        _NETDEV + r"(?P<sub_code>Tx timeout)",
+        _K.NIC_HUNG,
+        "drivers/net/usb/r8152.c, rtl8152_tx_timeout",
     ),
     rule(
         "tx_timeout",

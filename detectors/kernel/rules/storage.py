@@ -78,6 +78,12 @@ STORAGE_RULES: Final[tuple[Rule, ...]] = (
         refine=_refine_volume,
     ),
     rule(
+        "XFS: Internal error ",
+        r"XFS: (?P<sub_code>Internal error XFS_WANT_CORRUPTED_\w{1,16}) at line",
+        _K.FS_ERROR,
+        "fs/xfs/xfs_error.c before 3.1: names no device",
+    ),
+    rule(
         "BTRFS",
         r"BTRFS:? (?:error|critical) \(device (?P<disk>[\w.-]{1,64})[^)]{0,64}\): "
         r"devid \d{1,10} uuid [\w-]{1,64} is missing",
@@ -100,6 +106,21 @@ STORAGE_RULES: Final[tuple[Rule, ...]] = (
         "fs/ext4/super.c, ext4_commit_super",
         needles=("I/O error while writing superblock",),
         refine=_refine_volume,
+    ),
+    rule(
+        "EXT",
+        r"EXT\d-fs(?: warning)? \((?:device )?(?P<disk>[\w.-]{1,64})\): "
+        r"(?:\w{1,32}:\d{1,6}: )?(?P<sub_code>error count since last fsck(?=: [1-9])|mounting fs with errors)",
+        _K.FS_UNCHECKED,
+        "fs/ext4/super.c, print_daily_error_info, ext4_setup_super",
+        needles=("error count since last fsck: ", "mounting fs with errors"),
+    ),
+    rule(
+        "JBD2: ",
+        r"JBD2: (?P<sub_code>Invalid checksum recovering|recovery failed|IO error -?\d{1,5} recovering)",
+        _K.FS_ERROR,
+        "fs/jbd2/recovery.c, journal.c: what was in the journal is lost",
+        needles=("Invalid checksum recovering", "recovery failed", " recovering"),
     ),
     rule(
         "updating journal superblock",

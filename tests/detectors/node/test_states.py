@@ -15,7 +15,7 @@ from detectors.node.findings import judge, list_findings
 from detectors.node.looks import observe
 from detectors.node.node_state import MetricAnswer, NodeFinding, NodeState, Snapshot
 
-EACH_S = 15.0
+EACH_S = 10.0
 LOOKED_S = 1200.0
 LINE = re.compile(r"(\w+)(?:\{([^}]*)\})? ([\d.e+-]+)(?: \+([\d.]+))?")
 CHECKS = tuple(load_checks(FAMILIES))
@@ -97,4 +97,4 @@ def test_a_reported_state_is_judged_as_its_evidence_says(case: Case) -> None:
 def test_each_state_has_a_name_of_its_own_and_a_place_where_it_was_seen() -> None:
     assert len({case.name for case in CASES}) == len(CASES)
     assert all(case.evidence and case.seen for case in CASES)
-    assert [[case.half for case in CASES].count(number) for number in (3, 4)] == [13, 10]
+    assert [[case.half for case in CASES].count(number) for number in (3, 4, 5)] == [13, 10, 9]
