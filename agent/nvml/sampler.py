@@ -64,7 +64,8 @@ class GpuEvents:
             return None
         calls, name = self._calls, "nvmlEventSetWait_v2"
         try:
-            data = calls.in_call(name, NO_GPU, self._event_set, int(timeout_s * 1000))
+            # rounded up: else waits of 0 ms follow, a busy millisecond before each sweep
+            data = calls.in_call(name, NO_GPU, self._event_set, int(timeout_s * 1000) + 1)
         except calls.nvml.NVMLError as error:
             if error.value in calls.gone_codes:
                 raise NvmlGoneError(f"{name}: {error}") from error

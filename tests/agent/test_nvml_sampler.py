@@ -21,7 +21,7 @@ from agent.nvml.nvml_calls import UNSUPPORTED_S, CallPage, GpuLostError, NvmlGon
 from agent.nvml.sampler import GpuProcess, GpuSampler
 from rankmend.errors import SourceError
 from tests.support.agent import PATIENT, ROOT, FakeClock
-from tests.support.nvml_stub.fake import FakeNvml
+from tests.support.nvml_stub.fake import TIMEOUT, FakeNvml
 from tests.support.nvml_stub.node import LINKS, StubNode
 
 GROUPS = ("fast", "activity", "medium", "slow")
@@ -682,3 +682,16 @@ def test_child_sends_all_values_of_a_gpu_that_is_back(node: StubNode) -> None:
 
     assert not back.is_lost
     assert back.values
+
+
+def test_wait_for_events_that_is_shorter_than_a_millisecond_is_no_loop(node: StubNode) -> None:
+    waited_ms: list[int] = []
+    library = FakeNvml(node)
+    library._special["nvmlEventSetWait_v2"] = lambda _set, _data, timeout: (
+        waited_ms.append(timeout.value) or TIMEOUT
+    )
+    use(library)
+
+    assert opened().wait_event(0.0004) is None
+
+    assert waited_ms == [1]
