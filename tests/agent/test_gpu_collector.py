@@ -127,8 +127,12 @@ def test_nothing_is_looked_at_while_nothing_is_new_and_at_most_three_runs_long(
     make: type[GpuCollector] | type[GpuStateCollector],
 ) -> None:
     monitor = FakeMonitor(VIEW)
-    arguments = [cast(GpuMonitor, monitor), 1.0, None]
-    collector = make(*arguments, *([list, Path("/nowhere")] if make is GpuCollector else []))
+    given = cast(GpuMonitor, monitor)
+    collector = (
+        GpuCollector(given, 1.0, None, list, Path("/nowhere"))
+        if make is GpuCollector
+        else GpuStateCollector(given, 1.0, None)
+    )
     monitor.number = 7
 
     first, second, third = [tuple(collector.collect()) for _run in range(3)]

@@ -1,5 +1,6 @@
 """Reading GPUs, against a Python object in the place of the NVML library."""
 
+import ctypes
 import os
 from collections.abc import Iterator
 from struct import pack
@@ -686,10 +687,13 @@ def test_child_sends_all_values_of_a_gpu_that_is_back(node: StubNode) -> None:
 
 def test_wait_for_events_that_is_shorter_than_a_millisecond_is_no_loop(node: StubNode) -> None:
     waited_ms: list[int] = []
+
+    def wait(_set: object, _data: object, timeout: ctypes.c_uint) -> int:
+        waited_ms.append(timeout.value)
+        return TIMEOUT
+
     library = FakeNvml(node)
-    library._special["nvmlEventSetWait_v2"] = lambda _set, _data, timeout: (
-        waited_ms.append(timeout.value) or TIMEOUT
-    )
+    library._special["nvmlEventSetWait_v2"] = wait
     use(library)
 
     assert opened().wait_event(0.0004) is None
