@@ -8,14 +8,22 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support import forked_cli
 from tests.support.eventually import DEADLINE_S
 from tests.support.free_port import free_port
 
 CODE = Path(__file__).parents[2]
 _ENTRY = "[torchrun.handlers]\nrankmend = rankmend_torchrun:get_handler\n"
+# `python -m torch.distributed.run` where rankmend is installed, in a process that has imported PyTorch but nothing of torchrun.
+_TORCHRUN = """import sys
+sys.path.insert(1, {installed!r})
+from torch.distributed.run import main
+main()
+"""
 _METADATA = "Metadata-Version: 2.1\nName: rankmend-beside\nVersion: 1.0\n"
 
 
@@ -33,7 +41,9 @@ class BesideTorchrun:
         (installed / "entry_points.txt").write_text(_ENTRY)
         (installed / "METADATA").write_text(_METADATA)
         self._path = f"{CODE}{os.pathsep}{installed.parent}"
-        self._runs: list[subprocess.Popen[str]] = []
+        self._torchrun = folder / "torchrun.py"
+        self._torchrun.write_text(_TORCHRUN.format(installed=str(installed.parent)))
+        self._runs: list[TorchrunProcess] = []
 
     def python(self, code: str) -> str:
         """Return what a program prints where rankmend is installed."""
@@ -49,11 +59,9 @@ class BesideTorchrun:
         *arguments: str,
         conf: Mapping[str, object] | None = None,
         nproc: int = 1,
-        more: Mapping[str, str] | None = None,
-    ) -> "subprocess.Popen[str]":
+    ) -> "TorchrunProcess":
         settings = {"last_call_timeout": 2, "agent": "http://127.0.0.1:1", **(conf or {})}
-        command = [
-            *(sys.executable, "-m", "torch.distributed.run"),
+        words = [
             *("--rdzv-backend", "rankmend", "--rdzv-endpoint", self._endpoint, "--rdzv-id", "job"),
             *("--rdzv-conf", ",".join(f"{name}={value}" for name, value in settings.items())),
             *("--nproc-per-node", str(nproc), "--max-restarts", "2"),
@@ -68,45 +76,37 @@ class BesideTorchrun:
             # PyTorch 2.13: ranks that restart over the launchers' store may find the addresses of the attempt before,
             # also with `c10d` alone (2 of 4 runs of HANGS_ONCE failed).
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
-            **(more or {}),
         }
-        run = subprocess.Popen(
-            command,
-            env=environment,
-            cwd=self.folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        self._runs.append(run)
-        return run
+        output = self.folder / f"torchrun-{len(self._runs)}.log"
+        with output.open("wb") as stdout:
+            started = forked_cli.start_script(
+                self._torchrun, words, environment=environment, stdout=stdout, cwd=self.folder
+            )
+        self._runs.append(TorchrunProcess(started, output))
+        return self._runs[-1]
 
     def close(self) -> None:
         for run in self._runs:
-            if run.poll() is None:
-                run.kill()
-            run.communicate()
+            run.process.kill()
+            run.process.wait(DEADLINE_S)
 
     def incidents(self) -> list[dict[str, Any]]:
         """Return what `rankmend incidents` shows of this machine."""
-        words = ("incidents", "--json", "--state-dir", str(self.state))
-        code = "from rankmend.cli import main; main()"
-        done = subprocess.run(
-            [sys.executable, "-c", code, *words],
-            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(CODE)},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        done = forked_cli.run("incidents", "--json", "--state-dir", str(self.state), check=True)
         rows: list[dict[str, Any]] = json.loads(done.stdout)["incidents"]
         return rows
 
 
-def ended(run: "subprocess.Popen[str]") -> tuple[int, str]:
+@dataclass(frozen=True, slots=True)
+class TorchrunProcess:
+    process: forked_cli.ForkedProcess
+    output: Path
+
+
+def ended(run: TorchrunProcess) -> tuple[int, str]:
     """Return how a torchrun ended, and all that it printed."""
-    text, _none = run.communicate(timeout=DEADLINE_S)
-    return run.returncode, text
+    code = run.process.wait(DEADLINE_S)
+    return code, run.output.read_text(errors="replace")
 
 
 class SaidFindings:

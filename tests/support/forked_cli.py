@@ -151,16 +151,18 @@ def start_script(
     *,
     environment: Mapping[str, str],
     stdout: IO[bytes] | int,
+    stderr: IO[bytes] | int | None = None,
+    cwd: Path | None = None,
 ) -> ForkedProcess:
-    """Start a script that needs PyTorch, as `python SCRIPT` does in this folder: with one thread, in a session of its own."""
+    """Start a script that needs PyTorch, as `python SCRIPT` does in a folder: with one thread, in a session of its own."""
     body = {
         "script": str(script),
         "arguments": list(arguments),
-        "cwd": str(Path.cwd()),
+        "cwd": str(cwd or Path.cwd()),
         "environment": dict(environment),
     }
     argv = [sys.executable, str(script), *arguments]
-    return ForkedProcess(argv, *_ask(Stock.TORCH, body, subprocess.DEVNULL, stdout, None))
+    return ForkedProcess(argv, *_ask(Stock.TORCH, body, subprocess.DEVNULL, stdout, stderr))
 
 
 def _ask(

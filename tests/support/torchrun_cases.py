@@ -9,7 +9,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -43,7 +42,6 @@ _OWN: Final = ("PET_", "TORCHELASTIC_", "TORCH_ELASTIC_", "RANKMEND_", "SLURM_",
 _LINE: Final = re.compile(
     r"^(?!rankmend: )(?P<prefix>\[[^\]]*\]:? ?)?(?P<text>.*?case: .*)$", re.MULTILINE
 )
-_OTHER_RUN: Final = "another"
 
 
 class Difference(Enum):
@@ -122,7 +120,7 @@ def run_case(case: LauncherCase, program: Sequence[str], folder: Path) -> CaseRe
     base.update(CASE_OUT=str(out), SENTINEL="kept", PYTHONPATH=str(ROOT), PYTHONWARNINGS="ignore")
     base.update(zip(case.variables, fill(case.variables.values()), strict=True))
     base["RANKMEND_STATE_DIR"] = str(folder / "state")
-    running: list[subprocess.Popen[bytes] | forked_cli.ForkedProcess] = []
+    running: list[forked_cli.ForkedProcess] = []
     try:
         for number, more in enumerate(case.launchers):
             line = [*program, *fill(case.options), *fill(more), *fill(case.target)]
@@ -143,15 +141,15 @@ def run_case(case: LauncherCase, program: Sequence[str], folder: Path) -> CaseRe
 
 def _start(
     line: Sequence[str], environment: Mapping[str, str], stdout: IO[bytes], stderr: IO[bytes]
-) -> "subprocess.Popen[bytes] | forked_cli.ForkedProcess":
+) -> forked_cli.ForkedProcess:
     streams = {"stdout": stdout, "stderr": stderr}
     if tuple(line[: len(RANKMEND)]) == RANKMEND:
         words = line[len(RANKMEND) - 1 :]
         return forked_cli.start(words, cwd=FIXTURES, environment=environment, **streams)
-    return subprocess.Popen(
-        line, cwd=FIXTURES, env=environment, stdin=subprocess.DEVNULL, start_new_session=True,
-        **streams,
-    )  # fmt: skip
+    assert tuple(line[: len(TORCHRUN)]) == TORCHRUN
+    words = line[len(TORCHRUN) :]
+    script = FIXTURES / "torchrun.py"
+    return forked_cli.start_script(script, words, cwd=FIXTURES, environment=environment, **streams)
 
 
 def _filled(word: str, places: Mapping[str, str]) -> str:

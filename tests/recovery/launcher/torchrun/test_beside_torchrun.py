@@ -1,7 +1,5 @@
 """The real torchrun with `--rdzv-backend=rankmend`: what it gains, and that nothing of ours ends a training."""
 
-import os
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -31,11 +29,11 @@ DIES_ONCE = (
     BEGIN
     + """
 if not os.path.exists("died"):  # a node that follows another one's restart counts none of its own
-    import torch
     if rank == 0:
-        torch.save({"step": 5}, "part")
+        import numpy
+        numpy.savez("part.npz", state=numpy.ones(4))
         os.makedirs("ckpt", exist_ok=True)
-        os.rename("part", "ckpt/step_5.pt")
+        os.rename("part.npz", "ckpt/step_5.npz")
     wait_for("go")
     if rank == 1:
         open("died", "w").close()
@@ -43,30 +41,25 @@ if not os.path.exists("died"):  # a node that follows another one's restart coun
     time.sleep(600)
 """
 )
+# Rank 1 never comes to the meeting, whose time-out ends rank 0.
 HANGS_ONCE = (
     BEGIN
     + """
-import datetime, torch
-import torch.distributed as dist
-limit = datetime.timedelta(seconds=8 if restart == 0 else 250)
-dist.init_process_group("gloo", timeout=limit)
 if restart == 0 and rank == 1:
     wait_for("never")
-dist.all_reduce(torch.ones(1))
-say("reduced")
+if restart == 0:
+    import datetime
+    import torch.distributed as dist
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=2))
+say("trains")
 """
 )
 UNTIL_LOST = (
     BEGIN
     + """
-import torch, torch.distributed as dist
-dist.init_process_group("gloo")
-world = dist.get_world_size()
-say("met")
-if world == 2:
+if os.environ["WORLD_SIZE"] == "2":
     wait_for("go")
-    dist.all_reduce(torch.ones(1))  # fails with the other node
-    time.sleep(600)
+    raise ConnectionResetError("as a collective, when the other node is gone")
 """
 )
 WAITS = BEGIN + 'wait_for("go")\n'
@@ -99,14 +92,14 @@ def test_a_dead_rank_is_an_incident_and_the_restart_has_the_checkpoint(
 ) -> None:
     job = make(DIES_ONCE)
     run = job.start("--nnodes", "1", nproc=2, conf={"checkpoint_dir": job.folder / "ckpt"})
-    eventually((job.folder / "ckpt" / "step_5.pt").exists, "a checkpoint")
+    eventually((job.folder / "ckpt" / "step_5.npz").exists, "a checkpoint")
     eventually(lambda: list(job.state.glob("jobs/*/journal.db-wal")), "the journal")
     go(job)
 
     code, output = ended(run)
 
     assert code == 0, output
-    path = job.folder / "ckpt" / "step_5.pt"
+    path = job.folder / "ckpt" / "step_5.npz"
     for rank in (0, 1):
         assert said(job, rank)[-1] == f"begin 1 of 2 with {path}", output
     (incident,) = job.incidents()
@@ -122,7 +115,7 @@ def test_a_hang_that_ends_by_a_timeout_is_an_incident(
     code, output = ended(job.start("--nnodes", "1", nproc=2))
 
     assert code == 0, output
-    assert said(job)[-1] == "reduced"
+    assert said(job)[-1] == "trains"
     # torchrun restarts once more where another program took the port that it had found free for the ranks' store.
     restarts = int(said(job)[-2].split()[1])
     assert restarts >= 1, output
@@ -136,14 +129,14 @@ def test_two_nodes_begin_from_one_checkpoint_and_one_keeps_the_journal(
     job = make(DIES_ONCE)
     conf = {"checkpoint_dir": job.folder / "ckpt"}
     runs = [job.start("--nnodes", "2", conf=conf) for _node in range(2)]
-    eventually((job.folder / "ckpt" / "step_5.pt").exists, "a checkpoint")
+    eventually((job.folder / "ckpt" / "step_5.npz").exists, "a checkpoint")
     eventually(lambda: said(job, 0) and said(job, 1), "both ranks run")
     go(job)
 
     ends = [ended(run) for run in runs]
 
     assert [code for code, _output in ends] == [0, 0], ends
-    path = job.folder / "ckpt" / "step_5.pt"
+    path = job.folder / "ckpt" / "step_5.npz"
     for rank in (0, 1):
         assert said(job, rank)[-1].endswith(f"of 2 with {path}"), ends
         assert said(job, rank)[0].endswith("with None"), ends
@@ -158,9 +151,9 @@ def test_a_lost_node_is_an_incident_of_the_one_that_is_left(
     conf = {"keep_alive_interval": 1, "keep_alive_max_attempt": 5}
     first = job.start("--nnodes", "1:2", conf={**conf, "is_host": 1, "last_call_timeout": 20})
     other = job.start("--nnodes", "1:2", conf={**conf, "is_host": 0, "journal": 0})
-    eventually(lambda: "met" in said(job, 0) and "met" in said(job, 1), "both nodes have met")
-    workers = psutil.Process(other.pid).children(recursive=True)
-    os.kill(other.pid, signal.SIGKILL)
+    eventually(lambda: said(job, 0) and said(job, 1), "both nodes have met")
+    workers = psutil.Process(other.process.pid).children(recursive=True)
+    other.process.kill()
     for worker in workers:
         worker.kill()
     go(job)
@@ -168,7 +161,7 @@ def test_a_lost_node_is_an_incident_of_the_one_that_is_left(
     code, output = ended(first)
 
     assert code == 0, output
-    assert said(job, 0)[-2].endswith("of 1 with None"), output
+    assert said(job, 0)[-1].endswith("of 1 with None"), output
     # More than one where a busy machine delayed the second node's first meeting, or its signs of life.
     assert {one["outcome"] for one in job.incidents()} == {"recovered"}, output
 
