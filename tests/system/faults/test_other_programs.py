@@ -2,8 +2,11 @@
 
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,9 +16,9 @@ from tests.system.faults.harness import Job, children, guardian_of, kill
 
 pytestmark = [pytest.mark.process, pytest.mark.torch]
 Make = Callable[..., Job]
-RARE = pytest.mark.thorough  # each takes PyTorch's import in six processes
 INNER = Path(__file__).parent / "jobs" / "inner_ranks.py"
 ALONE = INNER.with_name("alone.py")
+SAVED_EVERY = 20  # steps: each attempt of `INNER` saves once, at the next multiple
 
 
 def test_steps_are_counted_behind_a_shell_script_and_its_python_is_restarted_when_it_is_killed(
@@ -75,75 +78,86 @@ def test_what_a_shell_script_does_after_its_training_is_no_hang(make_job: Make) 
     assert job.output.count("all done") == 1
 
 
-def by_script(how: str) -> Callable[[Path, str], tuple[Path, list[str]]]:
-    def start(_folder: Path, _python: str) -> tuple[Path, list[str]]:
-        return INNER, [how]
-
-    return start
-
-
-def by_accelerate(folder: Path, python: str) -> tuple[Path, list[str]]:
-    pytest.importorskip("accelerate")
-    program = folder / "accelerate"
-    program.write_text(f"#!{python}\nfrom accelerate.commands.accelerate_cli import main\nmain()\n")
-    program.chmod(0o755)
-    return program, [
-        "launch",
-        "--cpu",
-        "--num_processes=2",
-        "--num_machines=1",
-        str(INNER),
-        "in place",
-    ]
+def start_by(how: Sequence[str], job: Job) -> None:
+    """Have the script start its ranks in these ways: each attempt in the next one, and then in the first again."""
+    job.script = INNER
+    job.arguments = [",".join(how)]
 
 
-def by_deepspeed(folder: Path, python: str) -> tuple[Path, list[str]]:
-    pytest.importorskip("deepspeed")
-    program = folder / "deepspeed"
-    program.write_text(f"#!{python}\nfrom deepspeed.launcher.runner import main\nmain()\n")
-    program.chmod(0o755)
-    return program, ["--num_gpus=2", "--no_local_rank", str(INNER), "in place"]
+def launch_by(launchers: Sequence[Sequence[str]], job: Job) -> None:
+    """Have each attempt start the script's ranks by the next of these programs, and then by the first again."""
+    job.flags = ["--no-python"]
+    job.script = job.folder / "torchrun"  # by this name rankmend knows what it runs
+    cases = []
+    for number, (module, *words) in enumerate([*launchers, launchers[0]], 1):
+        program = job.folder / f"by-{number}" / NAMES[module]
+        program.parent.mkdir()
+        program.write_text(f"#!{sys.executable}\nfrom {module} import main\nmain()\n")
+        program.chmod(0o755)
+        command = shlex.join([str(program), *words, str(INNER), "in place"])
+        cases.append(f'{number}) exec {command} "$@" ;;\n')
+    job.script.write_text(f'#!/bin/sh\ncase "$RANKMEND_ATTEMPT" in\n{"".join(cases)}esac\n')
+    job.script.chmod(0o755)
 
 
-def by_torchrun(folder: Path, python: str) -> tuple[Path, list[str]]:
-    program = folder / "torchrun"
-    program.write_text(f"#!{python}\nfrom torch.distributed.run import main\nmain()\n")
-    program.chmod(0o755)
-    return program, ["--standalone", "--nproc-per-node=2", str(INNER), "in place"]
+NAMES = {
+    "torch.distributed.run": "torchrun",
+    "accelerate.commands.accelerate_cli": "accelerate",
+    "deepspeed.launcher.runner": "deepspeed",
+}
+LAUNCHERS = (
+    ("torch.distributed.run", "--standalone", "--nproc-per-node=2"),
+    ("accelerate.commands.accelerate_cli", "launch", "--cpu", "--num_processes=2", "--num_machines=1"),
+    ("deepspeed.launcher.runner", "--num_gpus=2", "--no_local_rank"),
+)  # fmt: skip
 
 
-def by_debug_launcher(_folder: Path, _python: str) -> tuple[Path, list[str]]:
-    pytest.importorskip("accelerate")
-    return INNER, ["debug_launcher"]
+def kill_each(job: Job, ways: Sequence[object]) -> None:
+    """Kill a rank of each attempt: each way of starting them, and the first once more from a checkpoint."""
+    job.arguments += [str(job.checkpoints), str(job.let_go), "{checkpoint}"]
+    job.start()
+    for attempt, way in enumerate(ways, 1):
+        saved = SAVED_EVERY * attempt
+        pid = job.pids_at_step(saved + 5, attempt=attempt)[0]
+        assert pid not in children(guardian_of(job)), (
+            f"{way}: one that the rank has started reports"
+        )
+        kill(pid)
+        restored = eventually(
+            partial(restore_of, job, attempt + 1), f"{way}: a checkpoint is restored"
+        )
+        assert restored.step == saved, way
+    job.pids_at_step(SAVED_EVERY * len(ways) + 5, attempt=len(ways) + 1)
+
+    assert job.wait() == 0, job.output
+    assert len(job.incidents) == len(ways)
+    for attempt, (way, incident) in enumerate(zip(ways, job.incidents, strict=True), 1):
+        assert (incident.failure.step or 0) >= SAVED_EVERY * attempt + 5, way
 
 
-@pytest.mark.parametrize(
-    "start",
-    [
-        pytest.param(by_script("spawn"), id="torch.multiprocessing.spawn"),
-        pytest.param(by_script("fork"), id="start_processes by fork"),
-        pytest.param(by_script("forkserver"), id="start_processes by forkserver", marks=RARE),
-        pytest.param(by_script("torchrun"), id="torchrun as a subprocess", marks=RARE),
-        pytest.param(by_torchrun, id="torchrun"),
-        pytest.param(by_accelerate, id="accelerate launch", marks=RARE),
-        pytest.param(by_debug_launcher, id="debug_launcher", marks=RARE),
-        pytest.param(by_deepspeed, id="deepspeed", marks=RARE),
-    ],
-)
+def restore_of(job: Job, attempt: int) -> Any:
+    return next((one.choice.restore for one in job.attempts if one.attempt == attempt), None)
+
+
 def test_ranks_that_the_script_starts_report_steps_and_come_back_after_a_kill(
-    make_job: Make, start: Callable[[Path, str], tuple[Path, list[str]]]
+    make_job: Make,
 ) -> None:
     needs_torch()
     job = make_job("", world_size=1)
-    job.script, first = start(job.folder, sys.executable)
-    job.flags = [] if job.script == INNER else ["--no-python"]
-    job.arguments = [*first, str(job.checkpoints), str(job.let_go), "{checkpoint}"]
-    job.start()
-    pid = job.pids_at_step(25)[0]
-    assert pid not in children(guardian_of(job)), "one that the rank has started reports"
+    ways = ["spawn", "fork", "forkserver", "torchrun"]
+    if find_spec("accelerate") is not None:
+        ways.append("debug_launcher")
+    start_by(ways, job)
 
-    kill(pid)
+    kill_each(job, ways)
 
-    assert_restarted_at_20(job)
-    if start is by_torchrun:
-        assert "starts ranks of its own" in job.output
+
+def test_ranks_of_another_launcher_report_steps_and_come_back_after_a_kill(make_job: Make) -> None:
+    needs_torch()
+    job = make_job("", world_size=1)
+    launchers = [one for one in LAUNCHERS if find_spec(one[0].partition(".")[0]) is not None]
+    launch_by(launchers, job)
+
+    kill_each(job, launchers)
+
+    assert "starts ranks of its own" in job.output

@@ -1,8 +1,11 @@
 """Trains on two ranks that the script starts itself, or that another launcher below the rank starts.
 
-inner_ranks.py HOW FOLDER LET_GO [CHECKPOINT]
+inner_ranks.py HOW,HOW FOLDER LET_GO [CHECKPOINT]
+
+Each attempt takes the next way, and then the first again; it saves once, at its number times 20.
 """
 
+import os
 import socket
 import subprocess
 import sys
@@ -37,10 +40,10 @@ def train(rank: int | None, port: int, folder: str, let_go: str, path: str | Non
             dist.all_reduce(parameter.grad)
         optimizer.step()
         time.sleep(0.02)
-        if step == 20 and dist.get_rank() == 0:
+        if step == 20 * int(os.environ["RANKMEND_ATTEMPT"]) and dist.get_rank() == 0:
             state = {"model": model.state_dict(), "optimizer": {"lr": 0.01}, "step": step}
             torch.save(state, Path(folder, "tmp"))
-            Path(folder, "tmp").replace(Path(folder, "step_20.pt"))
+            Path(folder, "tmp").replace(Path(folder, f"step_{step}.pt"))
         is_over.fill_(Path(let_go).exists())
         dist.all_reduce(is_over, op=dist.ReduceOp.MAX)
     if not is_joined:  # else its end removes a file that debug_launcher removes
@@ -54,7 +57,9 @@ def free_port() -> int:
 
 
 def main() -> None:
-    how, folder, let_go, *rest = sys.argv[1:]
+    ways, folder, let_go, *rest = sys.argv[1:]
+    in_turn = ways.split(",")
+    how = in_turn[(int(os.environ["RANKMEND_ATTEMPT"]) - 1) % len(in_turn)]
     arguments = (free_port(), folder, let_go, rest[0] if rest else None)
     if how in ("spawn", "fork", "forkserver"):
         import torch.multiprocessing as mp
