@@ -35,6 +35,7 @@ from tests.support.rdma_tree import DOWN, add_port, make_roce_tree
 pytestmark = [pytest.mark.site, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
 NODES = 8
+FEW = 4  # nodes, where no part is searched for
 
 
 @pytest.fixture(scope="module")
@@ -65,12 +66,13 @@ def run_test(
     bad: tuple[Host, str] | None = None,
     faults: dict[str, Fault] | None = None,
     seconds: float = 1.0,
+    count: int = FEW,
 ) -> FabricReport:
-    """Run a test on links that carry little, so that the hosts share few cores.
+    """Run a test on the first hosts, on links that carry little, so that the hosts share few cores.
 
     ``without``: a host that lacks the program. ``bad``: a host, and the plane of its slow cable. ``faults``: hosts whose program fails.
     """
-    hosts = list(fleet)
+    hosts = list(fleet)[:count]
     environments = [
         {
             "PATH": "/usr/bin:/bin" if host.name == without else f"{fleet.shared}/bin:/usr/bin:/bin",
@@ -93,7 +95,9 @@ def parts(report: FabricReport) -> list[tuple[str, str]]:
 
 def test_slow_nic_is_named_by_both_rails_over_rdma(fleet: Fleet, nodes: NodeStarter) -> None:
     bad = (fleet["h4"], "rail1")
-    report = run_test(nodes, fleet, "find", "eth0", "mlx5_1", transport="auto", bad=bad)
+    report = run_test(
+        nodes, fleet, "find", "eth0", "mlx5_1", transport="auto", bad=bad, count=NODES
+    )
 
     assert parts(report) == [("nic", "h4 mlx5_1")]
     assert report.transport is Transport.RDMA
@@ -110,7 +114,7 @@ def test_ports_without_addresses_meet_by_the_way_to_the_first_node(
     report = run_test(nodes, fleet, "ring", "mlx5_2")
 
     assert report.transport_reason == "by ib_write_bw, on mlx5_2:1"
-    assert len(report.readings) == NODES
+    assert len(report.readings) == FEW
     assert report.problems == ()
     with pytest.raises(NodesFailedError, match="can't test over TCP: h1: mlx5_2 has no IP address"):
         run_test(nodes, fleet, "ring", "mlx5_2", transport="tcp")
@@ -128,7 +132,7 @@ def test_rail_with_ipv6_alone_is_tested_over_rdma(fleet: Fleet, nodes: NodeStart
 
     assert report.transport_reason == "by ib_write_bw, on v6only (mlx5_6:1)"
     assert report.problems == ()
-    assert len(report.readings) == NODES
+    assert len(report.readings) == FEW
 
 
 def test_node_without_the_program_has_all_use_tcp_and_is_named(
@@ -148,13 +152,13 @@ def test_node_without_the_program_has_all_use_tcp_and_is_named(
 def test_node_whose_program_fails_is_not_measured_and_never_slow(
     fleet: Fleet, nodes: NodeStarter
 ) -> None:
-    report = run_test(nodes, fleet, faults={"h5": Fault.MEMLOCK})
+    report = run_test(nodes, fleet, faults={"h3": Fault.MEMLOCK})
 
     assert parts(report) == []
-    assert report.unmeasured == ("h5",)
-    assert any(one.startswith("h5, eth0 with h") and "Couldn't allocate MR" in one for one in report.problems)  # fmt: skip
+    assert report.unmeasured == ("h3",)
+    assert any(one.startswith("h3, eth0 with h") and "Couldn't allocate MR" in one for one in report.problems)  # fmt: skip
     named = {node for one in report.readings for node in (one.sender, one.receiver)}
-    assert named == set(range(NODES)) - {4}
+    assert named == set(range(FEW)) - {2}
 
 
 def test_program_that_fails_everywhere_leaves_tcp_or_a_clear_error(
@@ -232,8 +236,6 @@ def _command(process: psutil.Process) -> str:
 @pytest.mark.parametrize(
     ("cli", "number"),
     [
-        (Fault.HANG, signal.SIGINT),
-        (Fault.NONE, signal.SIGTERM),
         (Fault.HANG, signal.SIGTERM),
         (Fault.NONE, signal.SIGHUP),
     ],
