@@ -24,13 +24,14 @@ def test_forked_ranks_start_their_own_loaders_and_a_dead_one_leaves_none(make_jo
         f"--let-go={job.let_go}",
         f"--steps={STEPS}",
         "--step-s=0.06",  # so that the fork server is ready before the job ends
-        "--workers=fork+spawn+forkserver,fork+spawn+forkserver",
+        # Each spawned worker imports PyTorch: one rank's show what a rank's do.
+        "--workers=fork,fork+spawn+forkserver",
     ]
     job.start()
     first = job.pids_at_step(3)
     ready_server(job)
     workers = [pid for rank in first.values() for pid in children(rank)]
-    assert len(workers) >= 6
+    assert len(workers) >= 4
 
     kill(first[1])
     second = job.pids_at_step(20, attempt=2)
