@@ -19,18 +19,22 @@ from tests.support.torch_here import needs_torch
 
 pytestmark = [pytest.mark.site, pytest.mark.torch]
 ROOT = Path(__file__).resolve().parents[2]
+DESCENT = ROOT / "tests/system/faults/jobs/descent.py"
 # Trains, and then looks as an agent does, beside the other ranks: what it prints is what an agent sees.
 SCRIPT = """
 import datetime, json, os, subprocess, sys, time
 import torch, torch.distributed as dist
+from descent import Descent
 rank, size = (int(os.environ[name]) for name in sys.argv[1:3])
 meet = sys.argv[3] + os.environ.get("SLURM_RESTART_COUNT", "")
 patience = datetime.timedelta(seconds=100)
 dist.init_process_group("gloo", f"file://{meet}", patience, rank=rank, world_size=size)
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
-optimizer = torch.optim.Adam(model.parameters())
+model = torch.nn.Linear(4, 1)
+optimizer = Descent(model.parameters())
 for _step in range(6):
     model(torch.ones(2, 4)).sum().backward()
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.grad)
     optimizer.step()
 dist.barrier()
 if rank == 0:
@@ -63,6 +67,7 @@ def script(tmp_path: Path) -> list[str]:
     needs_torch()
     path = tmp_path / "train.py"
     path.write_text(textwrap.dedent(SCRIPT))
+    shutil.copy(DESCENT, tmp_path)
     return [sys.executable, str(path)]
 
 
@@ -72,15 +77,16 @@ def seen(out: str, name: str) -> tuple[list[list[str]], list[list[object]]]:
     return [job for job in jobs if job[0] == name], [rank for rank in ranks if rank[2] == name]
 
 
-@pytest.fixture
-def slurm(tmp_path: Path, hook: Path) -> Iterator[SlurmCluster]:
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory, hook: Path) -> Iterator[SlurmCluster]:
     if reason := missing():
         pytest.skip(reason)
-    prolog = tmp_path / "task_prolog.sh"
+    folder = tmp_path_factory.mktemp("cluster")
+    prolog = folder / "task_prolog.sh"
     prolog.write_text(lines_for(WatchPlace.TASKPROLOG, str(hook)))
     prolog.chmod(0o755)
-    (tmp_path / "slurm").mkdir()
-    with slurm_cluster(tmp_path / "slurm", 2, TaskProlog=str(prolog)) as cluster:
+    (folder / "slurm").mkdir()
+    with slurm_cluster(folder / "slurm", 2, TaskProlog=str(prolog)) as cluster:
         yield cluster
 
 
@@ -90,7 +96,7 @@ def test_each_job_of_a_slurm_cluster_is_watched_by_its_task_prolog(
     names = ["SLURM_PROCID", "SLURM_NTASKS", str(tmp_path / "meet"), str(ROOT), LOOK]
 
     done = slurm.run(
-        "srun", "--nodes=2", "--ntasks-per-node=2", "--job-name=watched-by-prolog", *script, *names,
+        "srun", "--nodes=2", "--ntasks-per-node=1", "--job-name=watched-by-prolog", *script, *names,
         OMP_NUM_THREADS="1",
     )  # fmt: skip
 
@@ -99,7 +105,7 @@ def test_each_job_of_a_slurm_cluster_is_watched_by_its_task_prolog(
     ((_name, user, launcher, number),) = jobs
     assert (user, launcher) == ("root", "srun")
     assert int(number) > 0
-    assert [rank[:2] for rank in ranks] == [[rank, 4] for rank in range(4)]
+    assert [rank[:2] for rank in ranks] == [[0, 2], [1, 2]]
     assert {rank[3] for rank in ranks} <= {5, 6}
 
 
