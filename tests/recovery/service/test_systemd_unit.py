@@ -83,16 +83,22 @@ def ask(bed: Bed, what: str, token: str = "admin") -> str:
 
 
 @pytest.fixture
-def service(bed: Bed) -> Iterator[Bed]:
-    """The unit as it is shipped, with what `init` made, started."""
-    with bed.started(UNIT) as started:
-        yield started
+def service(bed: Bed) -> Bed:
+    """The unit as it is shipped, with what `init` made: a test finds it started, perhaps by the one before."""
+    bed.run("systemctl", "start", UNIT)
+    return bed
 
 
 @pytest.fixture
-def impatient(bed: Bed) -> Iterator[Bed]:
+def stopped(bed: Bed) -> Bed:
+    bed.stop(UNIT)
+    return bed
+
+
+@pytest.fixture
+def impatient(stopped: Bed) -> Iterator[Bed]:
     """The unit with a short watchdog."""
-    with bed.impatient(UNIT) as impatient:
+    with stopped.impatient(UNIT) as impatient:
         yield impatient
 
 
@@ -185,6 +191,7 @@ def test_frozen_controller_is_killed_by_the_watchdog_and_started_again(impatient
     )
 
 
+@pytest.mark.usefixtures("stopped")
 def test_controller_whose_deciding_thread_is_stuck_is_started_again(bed: Bed) -> None:
     bed.drop_in(
         UNIT,
@@ -206,6 +213,7 @@ def test_controller_whose_deciding_thread_is_stuck_is_started_again(bed: Bed) ->
         bed.drop_in(UNIT, "")
 
 
+@pytest.mark.usefixtures("stopped")
 def test_state_on_another_disk_needs_the_drop_in_that_the_documentation_shows(bed: Bed) -> None:
     shown = "[Service]\n    ReadWritePaths=/data/rankmend\n"
     assert shown in (ROOT / "docs/operate/controller.md").read_text()
@@ -232,6 +240,7 @@ def test_state_on_another_disk_needs_the_drop_in_that_the_documentation_shows(be
         bed.run("umount", "-l", "/data")
 
 
+@pytest.mark.usefixtures("stopped")
 def test_open_listening_without_tls_fails_the_start_and_says_what_to_do(bed: Bed) -> None:
     path, cursor = f"{FOLDER}/controller.toml", bed.cursor()
     kept = bed.run("cat", path).stdout
