@@ -302,27 +302,28 @@ def test_systemd_finds_nothing_wrong_with_the_installed_units(installed: Bed) ->
 
 
 def test_changed_configuration_survives_an_upgrade_and_a_broken_one_keeps_the_old_agent(
-    clean: Bed,
+    installed: Bed,
 ) -> None:
-    install(clean)
-    pid = clean.show("rankmend-agent", "MainPID")
-    do(clean, "sh", "-c", "echo 'colour = 1' >>/etc/rankmend/agent.toml")
+    pid = installed.show("rankmend-agent", "MainPID")
+    do(installed, "sh", "-c", "echo 'colour = 1' >>/etc/rankmend/agent.toml")
     init = ("rankmend", "controller", "init", CONTROLLER, "--host", "localhost")
-    do(clean, *init, "--user", "rankmend-controller")
-    do(clean, "sh", "-c", f"echo '# ours' >>{CONTROLLER}/controller.toml")
+    do(installed, *init, "--user", "rankmend-controller")
+    do(installed, "sh", "-c", f"echo '# ours' >>{CONTROLLER}/controller.toml")
 
-    said = install(clean, "next")
+    said = install(installed, "next")
 
     assert "rankmend-agent was not restarted" in said
     assert "colour" in said
-    assert clean.show("rankmend-agent", "MainPID") == pid
-    assert do(clean, "tail", "-n", "1", "/etc/rankmend/agent.toml") == "colour = 1\n"
-    verified = clean.run(*ENVIRONMENT, "dpkg", "--verify", "rankmend", check=False).stdout.split()
+    assert installed.show("rankmend-agent", "MainPID") == pid
+    assert do(installed, "tail", "-n", "1", "/etc/rankmend/agent.toml") == "colour = 1\n"
+    verified = installed.run(
+        *ENVIRONMENT, "dpkg", "--verify", "rankmend", check=False
+    ).stdout.split()
     assert verified[2::3] == ["/etc/rankmend/agent.toml", f"{CONTROLLER}/controller.toml"]
-    config = do(clean, "cat", f"{CONTROLLER}/controller.toml")
+    config = do(installed, "cat", f"{CONTROLLER}/controller.toml")
     assert f'tokens_file = "{CONTROLLER}/tokens.toml"' in config
     assert config.endswith("# ours\n")
-    assert clean.run("sh", "-c", "ls /opt/rankmend/versions | wc -l").stdout.strip() == "2"
+    assert installed.run("sh", "-c", "ls /opt/rankmend/versions | wc -l").stdout.strip() == "2"
 
 
 def test_full_disk_fails_the_configuration_and_dpkg_recovers_when_there_is_room(clean: Bed) -> None:
@@ -342,20 +343,6 @@ def test_full_disk_fails_the_configuration_and_dpkg_recovers_when_there_is_room(
         do(clean, "dpkg", "--purge", "rankmend")
     finally:
         clean.run("umount", "-l", "/opt/rankmend", check=False)
-
-
-def test_job_goes_on_when_the_package_is_removed_and_purged_beneath_it(clean: Bed) -> None:
-    install(clean)
-    start_job(clean)
-    pids = ranks(clean)
-
-    said = do(clean, "dpkg", "--purge", "rankmend")
-
-    do(clean, "kill", "-9", pids["0"])
-    clean.wait_for(
-        lambda: set(ranks(clean)) == {"0", "1"} and ranks(clean)["0"] != pids["0"], "the recovery"
-    )
-    assert "uses it" in said
 
 
 def test_environment_of_pip_in_the_way_is_refused_and_a_running_agent_of_pip_is_named(
@@ -379,6 +366,20 @@ def test_environment_of_pip_in_the_way_is_refused_and_a_running_agent_of_pip_is_
 
     assert "another agent runs, not the package's: process" in said
     assert not is_active(clean, "rankmend-agent")
+
+
+def test_job_goes_on_when_the_package_is_removed_and_purged_beneath_it(installed: Bed) -> None:
+    start_job(installed)
+    pids = ranks(installed)
+
+    said = do(installed, "dpkg", "--purge", "rankmend")
+
+    do(installed, "kill", "-9", pids["0"])
+    installed.wait_for(
+        lambda: set(ranks(installed)) == {"0", "1"} and ranks(installed)["0"] != pids["0"],
+        "the recovery",
+    )
+    assert "uses it" in said
 
 
 def run(*command: str | Path) -> str:
