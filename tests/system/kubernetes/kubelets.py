@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import Any
 
 from kubernetes.client.exceptions import ApiException
 
+from tests.support import forked_cli
 from tests.support.eventually import DEADLINE_S
 from tests.support.kubernetes import Cluster
 
@@ -25,7 +24,7 @@ class Kubelets:
     namespace: str
     nodes: tuple[str, ...]
     folder: Path
-    processes: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)  # by UID
+    processes: dict[str, forked_cli.ForkedProcess] = field(default_factory=dict)  # by UID
     seen: dict[str, str] = field(default_factory=dict)  # UID of a pod -> its node
     lost: set[str] = field(default_factory=set)  # nodes whose kubelet is gone
     _ended: set[str] = field(default_factory=set)
@@ -109,20 +108,18 @@ class Kubelets:
             self._ended.add(uid)
             self.cluster.set_phase(self.namespace, name, "Failed" if code else "Succeeded")
 
-    def _start(self, pod: dict[str, Any], node: str) -> "subprocess.Popen[bytes]":
+    def _start(self, pod: dict[str, Any], node: str) -> forked_cli.ForkedProcess:
         (container,) = pod["spec"]["containers"]
         values = {"$(NODE_NAME)": node, "$(POD_NAME)": pod["metadata"]["name"]}
         arguments = list(container["args"])
         for mark, value in values.items():
             arguments = [one.replace(mark, value) for one in arguments]
         with (self.folder / f"{pod['metadata']['name']}.log").open("ab") as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", "rankmend.cli", "run", *arguments],
-                env={**os.environ, "NODE_NAME": node},
+            return forked_cli.start(
+                ["run", *arguments],
                 cwd=self.folder,
-                stdin=subprocess.DEVNULL,
+                environment={**os.environ, "NODE_NAME": node},
                 stdout=log,
-                stderr=log,
             )
 
     @property

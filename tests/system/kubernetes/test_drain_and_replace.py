@@ -7,8 +7,6 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from recovery.api import wire
 from recovery.api.controller_errors import ControllerError
 from recovery.api.operator_client import OperatorClient
 from tests.recovery.schedulers.kubernetes.conftest import EVICTS, shipped_rules
+from tests.support import forked_cli
 from tests.support.eventually import DEADLINE_S, eventually, fault_lasts
 from tests.support.free_port import free_port
 from tests.support.kubernetes import Cluster
@@ -48,7 +47,7 @@ class Story:
         self.url = f"https://127.0.0.1:{free_port()}"
         make_folder(self.files)
         self._configure()
-        self._controller: subprocess.Popen[bytes] | None = None
+        self._controller: forked_cli.ForkedProcess | None = None
         self.client = OperatorClient(
             [self.url], ca_file=self.files / "ca.crt", token_file=self.files / "admin.token"
         )
@@ -133,9 +132,9 @@ class Story:
 
     def start_controller(self) -> None:
         with (self.folder / "controller.log").open("ab") as log:
-            self._controller = subprocess.Popen(
-                [sys.executable, "-m", "rankmend.cli", "controller", "run", "--config", str(self.files / "controller.toml")],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            self._controller = forked_cli.start(
+                ["controller", "run", "--config", str(self.files / "controller.toml")],
+                cwd=Path.cwd(), environment=os.environ, stdout=log,
             )  # fmt: skip
 
     def kill_controller(self) -> None:
