@@ -28,7 +28,7 @@ from recovery.lab.inject.fault import FaultKind
 from recovery.local.report.overview import StoredRankView, read_entries, view_ranks
 
 JOB: Final = "drill"
-_POLL_S: Final = 0.05
+_POLL_S: Final = 0.1
 _END_S_MAX: Final = 120.0  # for injectors to undo, and for a job that is told to end
 _OUTPUT_BYTES_MAX: Final = 65_536
 _TOGETHER_S: Final = 3.0  # for injectors to be ready, where a core runs one program at a time
