@@ -31,6 +31,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -442,14 +443,12 @@ def describe_machine() -> dict[str, object]:
         if line.startswith("model name"):
             cpu = line.partition(":")[2].strip()
             break
-    import torch
-
     return {
         "cpu": cpu,
         "cores": os.cpu_count(),
         "kernel": platform.release(),
         "python": platform.python_version(),
-        "torch": torch.__version__,
+        "torch": version("torch"),
         "load_1_min": os.getloadavg()[0],
     }
 
