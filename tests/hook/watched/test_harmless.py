@@ -198,7 +198,7 @@ def make_prefix(pair: Pair, python: str) -> str:
         (root / "lib" / shared.name).symlink_to(shared)
     (root / "lib" / library.name / "site-packages").mkdir(parents=True)
     for entry in library.iterdir():
-        if entry.name not in {"site-packages", "__pycache__"}:
+        if entry.name != "site-packages":  # with what is compiled: nothing is written
             (root / "lib" / library.name / entry.name).symlink_to(entry)
     return str(root / "bin" / "python")
 
