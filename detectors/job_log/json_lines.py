@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Final
 
+from detectors.formats.journal_fields import journal_text
+
 _HEAD_LINES: Final = 20
 _SHARE_MIN: Final = 0.6
 _TEXT_LINES_MAX: Final = 2_000  # of one object
@@ -64,6 +66,8 @@ def _texts_of(line: bytes) -> list[bytes]:
         return []
     payload = found.get("jsonPayload")
     row = {**payload, **found} if isinstance(payload, dict) else found
+    if isinstance(row.get("MESSAGE"), list):
+        row["MESSAGE"] = journal_text(row["MESSAGE"])
     texts = [row[key] for key in _TEXTS if isinstance(row.get(key), str)][:1]
     texts += [row[key] for key in _ERRORS if isinstance(row.get(key), str)]
     lines = "\n".join(text.rstrip("\n") for text in texts).split("\n") if texts else []

@@ -13,6 +13,8 @@ from datetime import datetime, timezone
 from enum import Enum
 from typing import Final
 
+from detectors.formats.journal_fields import journal_text
+
 TEXT_CHARS_MAX: Final = 2_048  # PRINTK_MESSAGE_MAX in kernel/printk/internal.h
 KERN: Final = 0  # the kernel's own facility (syslog(3)); all others are processes
 USER: Final = 1
@@ -295,19 +297,20 @@ def _json_record(line: str) -> Record | None:
     if isinstance(text := fields.get("log"), str) and "stream" in fields:
         stamp = str(fields.get("time", ""))[:64]
         return Record(text.rstrip("\n")[:TEXT_CHARS_MAX], stamp=stamp, source=LogWriter.CONTAINER)
-    if not isinstance(
-        text := fields.get("MESSAGE"), str
-    ):  # a log shipper's: who wrote it is not known
+    text = journal_text(fields.get("MESSAGE"))
+    if text is None:  # a log shipper's: who wrote it is not known
         return Record(line[:TEXT_CHARS_MAX], source=LogWriter.CONTAINER)
-    writer = fields.get("_TRANSPORT") or fields.get("SYSLOG_IDENTIFIER")
+    writer = journal_text(fields.get("_TRANSPORT")) or journal_text(fields.get("SYSLOG_IDENTIFIER"))
     stamp = str(fields.get("__REALTIME_TIMESTAMP", ""))[:20]
     at_s = int(stamp) / 1e6 if stamp.isascii() and stamp.isdigit() else None
-    return Record(
-        text[:TEXT_CHARS_MAX],
+    record = Record(
+        _COLOUR.sub("", text)[:TEXT_CHARS_MAX],
         at_s=at_s,
         stamp="" if at_s is None else f"{at_s:.6f}",
         facility=KERN if writer == "kernel" else USER,
     )
+    # `journalctl --output-fields=MESSAGE` leaves the writer out: that is not known, and no proof of a program.
+    return replace(record, source=LogWriter.CONTAINER) if writer is None else record
 
 
 def parse_log(lines: Iterable[str]) -> Iterator[Record]:

@@ -13,9 +13,11 @@ from rankmend.clock import Clock, SystemClock, read_boot_id
 from recovery.controller.cluster.cluster import ClusterController
 from recovery.controller.cluster.cluster_limits import ClusterPolicy
 from recovery.journal.limits import Policy
+from recovery.journal.open_journal import OpenJournal
 from recovery.journal.store import Journal
 from recovery.messages.exchange import Endpoint, RankExit, RankReport, Report
 from recovery.service.jobs.job_registry import JobRegistry
+from recovery.service.jobs.job_store import JobStore
 from recovery.service.jobs.listening_clock import Hearing
 from recovery.service.jobs.newest_orders import NewestOrders
 from recovery.service.jobs.stored_jobs import FolderHold, StateFolder
@@ -147,10 +149,10 @@ class Launcher:
 class Jobs:
     """Jobs that run, and their launchers."""
 
-    def __init__(self, disk: Disk, store: StateFolder, count: int) -> None:
+    def __init__(self, disk: Disk, store: JobStore, cluster: OpenJournal, count: int) -> None:
         clock, self.disk = SystemClock(), disk
         self._store = store
-        self.cluster = disk.journal(store.cluster / "journal.db", clock)
+        self.cluster = cluster
         desk = ClusterController(self.cluster, ClusterPolicy(), clock, lambda job_id: job_id)
         board, self.measures, self._hearing = NewestOrders(), Measures(), Hearing(clock)
         named: dict[str, Any] = {"jobs_max": count + 1, "of_subject_percent": 100.0}
@@ -168,7 +170,9 @@ class Jobs:
         self._driver.start()
 
     def journal_of(self, launcher: Launcher) -> Path:
-        return self.registry.running[launcher.job_id].hold.path / "journal.db"
+        hold = self.registry.running[launcher.job_id].hold
+        assert isinstance(hold, FolderHold), "of SQLite"
+        return hold.path / "journal.db"
 
     def _drive(self) -> None:
         due_s = dict.fromkeys(self.launchers, 0.0)
@@ -192,7 +196,9 @@ class Jobs:
 @contextmanager
 def jobs_on(folder: Path, count: int) -> Iterator[Jobs]:
     disk = Disk()
-    jobs = Jobs(disk, SlowFolder(folder, disk), count)
+    store = SlowFolder(folder, disk)
+    cluster = disk.journal(store.cluster / "journal.db", SystemClock())
+    jobs = Jobs(disk, store, cluster, count)
     try:
         yield jobs
     finally:

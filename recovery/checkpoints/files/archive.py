@@ -64,6 +64,10 @@ class ArchiveMember:
     size_bytes: int
     header_at: int  # in the file
 
+    @property
+    def is_packed(self) -> bool:
+        return self.method != _STORED
+
 
 @dataclass(frozen=True, slots=True)
 class Archive:

@@ -161,8 +161,10 @@ def _check_archives(reader: FileReader, kind: CheckpointFormat) -> str:
             is_saved = any(_is_data_pickle(member.name) for member in archive.members)
             if not is_saved and not _is_saved_in_parts(archive):
                 raise DefectError("a zip file without data.pkl: not written by torch.save")
-    # torch.serialization.set_crc32_options(False) leaves every CRC zero
-    has_checksums = kind is CheckpointFormat.NPZ or any(member.crc for member in members)
+    # torch.serialization.set_crc32_options(False) leaves every CRC zero. torch.save never packs, so a packed member must have one.
+    has_checksums = kind is CheckpointFormat.NPZ or any(
+        member.crc or member.is_packed for member in members
+    )
     reader.begin_content()
     check_members(reader, archives, has_checksums)
     if not has_checksums:

@@ -61,7 +61,7 @@ FORMS: Final = " ".join(
 # readers for the console and the API, one for their views, one for sessions of people, one for the words of agents, and one to spare: a thread that gets no session in time takes the server
 # for away.
 POOL_MAX: Final = 13
-ANSWER_S_MAX: Final = 4.0  # for a statement; half of the usual lease
+ANSWER_S_MAX: Final = 4.0  # for a statement, where half of the lease is not longer
 _CONNECT_S: Final = 3
 _LOOK_S: Final = 0.2
 _PAUSE_S: Final = 0.1
@@ -69,7 +69,6 @@ _WORDS_MAX: Final = 8  # of a server to a session that waits
 # In the server, so that it ends by itself what we no longer wait for. A transaction of ours is one statement: a
 # session that is idle within one is not ours. What an administrator has set for the role does not count here.
 _OPTIONS: Final = (
-    f"-c statement_timeout={int(ANSWER_S_MAX * 1000)} -c lock_timeout={int(ANSWER_S_MAX * 500)} "
     "-c idle_in_transaction_session_timeout=2000 -c client_min_messages=warning "
     rf"-c default_transaction_isolation=read\ committed {FORMS}"
 )
@@ -86,7 +85,6 @@ _PARAMETERS: Final[dict[str, Any]] = {
     "autocommit": True,
     "application_name": "rankmend-controller",
     "client_encoding": "UTF8",
-    "options": _OPTIONS,
     "target_session_attrs": "read-write",
     "prepare_threshold": None,  # a statement takes its commit: there is nothing to gain
 }
@@ -144,9 +142,17 @@ class _Waited:
 
 class Database:
     def __init__(
-        self, url: DatabaseUrl, clock: Clock, *, accept_loss: bool = False, pool_max: int = POOL_MAX
+        self,
+        url: DatabaseUrl,
+        clock: Clock,
+        *,
+        accept_loss: bool = False,
+        pool_max: int = POOL_MAX,
+        answer_s_max: float = ANSWER_S_MAX,
     ) -> None:
+        """``answer_s_max``: how long a statement may take, its commit included."""
         self.url = url
+        self._answer_s_max = answer_s_max
         self._clock = clock
         self._accept_loss = accept_loss
         self._lock = threading.Lock()
@@ -293,11 +299,16 @@ class Database:
         import psycopg  # noqa: PLC0415
 
         try:
-            self._session().connect(self.url.text, **_PARAMETERS).close()
+            self._session().connect(self.url.text, **self._parameters()).close()
         except passes:
             raise
         except (psycopg.Error, ConfigError) as error:
             raise DatabaseAwayError(f"PostgreSQL is away: {self._note_away(error)}") from error
+
+    def _parameters(self) -> dict[str, Any]:
+        milliseconds = int(self._answer_s_max * 1000)
+        bounds = f"-c statement_timeout={milliseconds} -c lock_timeout={milliseconds // 2}"
+        return {**_PARAMETERS, "options": f"{bounds} {_OPTIONS}"}
 
     def _make_pool(self, pool_max: int) -> "ConnectionPool[Connection[Row]]":
         from psycopg_pool import ConnectionPool  # noqa: PLC0415
@@ -311,7 +322,7 @@ class Database:
             max_size=pool_max,
             check=_refuse_ended,
             open=False,
-            kwargs=_PARAMETERS,
+            kwargs=self._parameters(),
             reconnect_timeout=0.0,  # `probe` decides when to try again
             name="rankmend",
         )
@@ -344,7 +355,7 @@ class Database:
         assert row is not None, "a query without FROM gives one row"
         settings = ServerSettings(*row)
         refusal = refuse_server(settings)
-        if refusal is None and settings.answer_ms != int(ANSWER_S_MAX * 1000):
+        if refusal is None and settings.answer_ms != int(self._answer_s_max * 1000):
             refusal = (
                 f"it does not take the session's settings (statement_timeout is {settings.answer_ms} ms). "
                 f"Is this a pooler such as PgBouncer? Connect to the server itself"
@@ -377,7 +388,9 @@ class Database:
     @contextmanager
     def _until(self, connection: "Connection[Row]") -> Iterator[None]:
         """Cut the connection if the block is not done in time."""
-        waited = _Waited(os.dup(connection.fileno()), self._clock.now_s() + ANSWER_S_MAX + 1.0)
+        waited = _Waited(
+            os.dup(connection.fileno()), self._clock.now_s() + self._answer_s_max + 1.0
+        )
         with self._lock:
             self._waited.append(waited)
         try:

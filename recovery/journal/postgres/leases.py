@@ -125,6 +125,9 @@ class Leases:
         """The database knows nothing of this start: it was restored from an older backup."""
         # Called by the thread after each renewal; returns how long to wait at most before the next one.
         self.on_renewed: Callable[[], float] = lambda: _TURN_S
+        # Called before each renewal; returns whether this controller is to have no leases, though the database answers.
+        self.gives_back: Callable[[], bool] = lambda: False
+        self._has_given_back = False
         self._should_stop = threading.Event()
         self._has_begun = False
         self.has_thread = has_thread
@@ -225,6 +228,10 @@ class Leases:
         try:
             if self.database.away_s is not None:
                 self.database.probe()
+            if self.gives_back():
+                self._give_back()
+                return wait_s
+            self._has_given_back = False
             if not self.renew():
                 log.error("the leases had expired: every job is adopted anew")
             wait_s = min(wait_s, self.on_renewed())
@@ -234,6 +241,13 @@ class Leases:
                 # Another controller may decide by now: our launchers must look for it.
                 self._has_expired, self.generation = True, self.generation + 1
         return wait_s
+
+    def _give_back(self) -> None:
+        if self._has_given_back:
+            return
+        self.database.write("SELECT rankmend.end_controller(%s)", (self.controller_id,))
+        self._has_given_back = self._has_expired = True
+        self.generation += 1
 
 
 def lease_error(error: StatementRefusedError) -> Exception:

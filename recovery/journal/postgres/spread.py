@@ -3,6 +3,8 @@
 Rendezvous hashing (Thaler and Ravishankar, 1998): of each pair of job and controller a weight is computed, and the controller
 with the greatest takes the job. If a controller goes, only its own jobs are divided among the others; if one comes, the others let
 go of jobs that are its own, until none has more than its share and a tenth.
+
+A controller to which no launcher gets through leaves all its jobs to the others (`Deafness`).
 """
 
 import hashlib
@@ -14,6 +16,40 @@ from typing import Final
 SHARE_MAX: Final = (
     1.1  # of the mean: a job that moves costs its launchers a new join, and gains little
 )
+
+# Longer than a node may be silent (10 s), and than a launcher waits for the answer to a report.
+DEAF_S: Final = 20.0
+DEAF_RETRY_S: Final = 1800.0  # then it takes part again, and is deaf again after DEAF_S at worst
+
+
+class Deafness:
+    """Whether this controller gives its leases back, because it receives no report of any of its jobs.
+
+    It can't distinguish a network that is cut on its side from launchers that have all died. Both are safe: another controller takes the
+    jobs from their journals. Only a controller that has others beside it gives up, so the last one keeps the jobs.
+    """
+
+    def __init__(self) -> None:
+        self._until_s: float | None = None  # None: it takes part
+
+    @property
+    def is_deaf(self) -> bool:
+        return self._until_s is not None
+
+    def hear(self) -> None:
+        """Record that a launcher has got through."""
+        self._until_s = None
+
+    def observe(self, now_s: float, silent_s: float | None, others: int) -> bool:
+        """Return whether to give the leases back, or to go on without any.
+
+        ``silent_s``: since the newest report of any job here; None: there is no job. ``others``: controllers that live beside this one.
+        """
+        if self._until_s is not None and now_s >= self._until_s:
+            self._until_s = None
+        elif self._until_s is None and silent_s is not None and silent_s >= DEAF_S and others:
+            self._until_s = now_s + DEAF_RETRY_S
+        return self._until_s is not None
 
 
 def choose_controller(job_id: uuid.UUID, controllers: Iterable[uuid.UUID]) -> uuid.UUID | None:

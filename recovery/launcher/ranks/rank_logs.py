@@ -90,16 +90,23 @@ def last_words(folder: Path) -> list[Path]:
 
 
 class LogReader:
-    """Reads one file from a place on, whole lines at a time; the rest of a line waits for its end."""
+    """Reads one file from a place on, whole lines at a time; the rest of a line waits for its end.
+
+    A file that logrotate has emptied (copytruncate), or put another one in the place of, is read from its beginning.
+    """
 
     def __init__(self, log: RankLog, last_lines: int | None = None) -> None:
         """``last_lines``: begin at so many lines before the end; None: at the beginning."""
         self.log = log
         self._rest = b""
         self._at = 0 if last_lines is None else _begin_of_last(log.path, last_lines)
+        self._inode = _inode_and_size(log.path)[0]
 
     def read(self, *, is_last: bool = False) -> list[str] | None:
         """Return the next lines; None: nothing more is there. ``is_last``: a line without an end counts, too."""
+        inode, size_bytes = _inode_and_size(self.log.path)
+        if size_bytes < self._at or inode != self._inode:
+            self._at, self._rest, self._inode = 0, b"", inode
         body = _read_at(self.log.path, self._at)
         self._at += len(body)
         *whole, self._rest = (self._rest + body).split(b"\n")
@@ -113,6 +120,15 @@ class LogReader:
 def _shown(line: bytes) -> str:
     """Return a line as a terminal would show it: of a progress bar's redraws, the last."""
     return line.rstrip(b"\r").rpartition(b"\r")[2].decode("utf-8", "replace")
+
+
+def _inode_and_size(path: Path) -> tuple[int, int]:
+    """Return both of the file itself; zeros where there is none."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return 0, 0
+    return found.st_ino, found.st_size
 
 
 def read_tail(path: Path, size_bytes_max: int) -> bytes:

@@ -15,7 +15,9 @@ import selectors
 import struct
 import termios
 import threading
+import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntFlag
 from pathlib import Path
@@ -34,6 +36,7 @@ _OUTPUT_FLAGS: Final = 1  # places in what tcgetattr returns
 _LOCAL_FLAGS: Final = 3
 
 RANK_FILE: Final = "rank"
+MOVED_LOOK_S: Final = 1.0  # logrotate compresses a file that it has moved at once, or a day later
 
 TRACE_LINES_MAX: Final = 400  # held back; a traceback of 100 frames takes 300
 BYTES_MAX: Final = 65_536
@@ -77,19 +80,38 @@ def copy_size(source: int, target: int, columns_taken: int) -> None:
 class LogFile:
     """One log file of a rank. Opens itself and its folder at the first write; after a failure, the next write tries again.
 
-    The thread that writes it also opens it, because a disk can hang.
+    A file that was moved or removed (logrotate, a person) is made anew within `MOVED_LOOK_S`. The thread that writes it also opens it,
+    because a disk can hang.
     """
 
-    def __init__(self, path: Path, rank: int | None = None) -> None:
+    def __init__(
+        self, path: Path, rank: int | None = None, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
         """``rank``: whose output it is, where its folder doesn't show that already; a file beside it does."""
         self.path = path
         self._rank = rank
+        self._now_s = now_s
+        self._looked_at_s = now_s()
         self._descriptor: int | None = None
 
     def write(self, data: memoryview) -> int:
+        if self._descriptor is not None and self._was_moved(self._descriptor):
+            self.close()
         if self._descriptor is None:
             self._descriptor = self._open()
         return os.write(self._descriptor, data)
+
+    def _was_moved(self, descriptor: int) -> bool:
+        now_s = self._now_s()
+        if now_s - self._looked_at_s < MOVED_LOOK_S:
+            return False
+        self._looked_at_s = now_s
+        try:
+            return not os.path.samestat(os.fstat(descriptor), self.path.lstat())
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
 
     def _open(self) -> int:
         """Open the file below the user's folder, without following links that others planted."""

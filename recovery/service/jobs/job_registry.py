@@ -270,6 +270,7 @@ class JobRegistry:
 
     def join(self, owner: str, join: Join) -> tuple[Job, bool]:
         """Return the job that a launcher joins, and whether it is the first of it."""
+        self._store.note_join()
         job_id = self._by_key.get((owner, join.key))
         job = self.running.get(job_id) if job_id is not None else None
         if job is not None:
@@ -392,6 +393,7 @@ class JobRegistry:
         for job in [item for item in self.running.values() if item.is_elsewhere]:
             self.let_go(job)
         self._hand_over()
+        self._store.note_silence(self._silent_s())
         self._follow_fleet()
         self._freed.update({jobs.job_id: jobs for jobs in self._store.freed()})
         freed = list(self._freed.values())[:TAKEN_UP_MAX]
@@ -406,6 +408,11 @@ class JobRegistry:
         if freed:
             self._taken_over_at_s = self._clock.now_s()
             self._publish()
+
+    def _silent_s(self) -> float | None:
+        """Return how long ago the newest report or join of any job came; None: this controller manages no job."""
+        managed = (job for job in self.running.values() if job.controller is not None)
+        return min((job.hearing.now_s() - job.silent_since_s for job in managed), default=None)
 
     def _follow_fleet(self) -> None:
         """Take in what other controllers have and what they have ended."""

@@ -179,6 +179,14 @@ class JobStore(Protocol):
         """Return the jobs of this controller that it is to let go, so that others have their share."""
         ...
 
+    def note_silence(self, silent_s: float | None) -> None:
+        """Record how long ago the newest report of any job here came; None: there is no job here."""
+        ...
+
+    def note_join(self) -> None:
+        """Record that a launcher has got through with a join."""
+        ...
+
     @property
     def generation(self) -> int:
         """Return a number that changes when this controller may have lost its jobs to others."""

@@ -28,6 +28,7 @@ from rankmend.packages import Extra, require
 from recovery.api.wire import Join
 from recovery.journal.journal_reader import JournalReader
 from recovery.journal.postgres.database import (
+    ANSWER_S_MAX,
     CommitUnknownError,
     Database,
     Row,
@@ -46,7 +47,7 @@ from recovery.journal.postgres.postgres_journal import (
     reading,
     written,
 )
-from recovery.journal.postgres.spread import choose_controller, choose_leaving
+from recovery.journal.postgres.spread import Deafness, choose_controller, choose_leaving
 from recovery.journal.records import Entry, NewerRecordError
 from recovery.journal.stored_journal import StoredJournal, Written
 from recovery.service.controller_config import Config, controller_base, fingerprint_of
@@ -216,6 +217,11 @@ class PostgresJobs:
         self._leases = leases or _make_leases(config, clock)
         self._database = self._leases.database
         self._leases.on_renewed = self._look_for_freed
+        self._leases.gives_back = self._is_deaf
+        self._clock = clock
+        self._deafness = Deafness()
+        self._silent_s: float | None = None
+        self._others = 0  # controllers that live beside this one
         self._takeover = JobTakeover(self._database, self._leases)
         self._group = AppendGroup(self._database, self._leases)
         self._together: list[LeasedJob] = []  # that hold their records back
@@ -337,6 +343,7 @@ class PostgresJobs:
             (self._leases.controller_id, self._leases.controller_id),
         )
         seen = self._read_controllers()
+        self._others = len(set(seen.living) - {self._leases.controller_id})
         held: dict[uuid.UUID, uuid.UUID] = {}
         if len(seen.settled) > 1:
             held = dict(self._database.read(_HELD))
@@ -351,6 +358,26 @@ class PostgresJobs:
         if self._takeover.prepare(found):
             return _MORE_S
         return seen.next_end_s
+
+    def note_silence(self, silent_s: float | None) -> None:
+        with self._lock:
+            self._silent_s = silent_s
+
+    def note_join(self) -> None:
+        with self._lock:
+            self._deafness.hear()
+
+    def _is_deaf(self) -> bool:
+        """Return whether the leases are to be given back, as no launcher gets through. For the leases' thread."""
+        with self._lock:
+            was_deaf, silent_s = self._deafness.is_deaf, self._silent_s
+            is_deaf = self._deafness.observe(self._clock.now_s(), silent_s, self._others)
+        if is_deaf and not was_deaf:
+            log.error(
+                "no launcher gets through to this controller; it leaves its jobs to the others. Check its network and [postgres] url",
+                extra={"silent_s": silent_s, "others": self._others},
+            )
+        return is_deaf
 
     @property
     def leaving(self) -> frozenset[str]:
@@ -487,12 +514,24 @@ def _make_leases(config: Config, clock: Clock) -> Leases:
     require(Extra.POSTGRES, f'the journal "{config.journal}"')
     assert config.journal is not None, "configured"
     url = read_database_url(config.journal, config.postgres.password_file)
-    return Leases(
-        Database(url, clock, accept_loss=config.postgres.accept_loss),
+    lease_s = config.postgres.lease_s
+    database = Database(
+        url,
         clock,
-        lease_s=config.postgres.lease_s,
+        accept_loss=config.postgres.accept_loss,
+        answer_s_max=answer_s_of(lease_s),
+    )
+    return Leases(
+        database,
+        clock,
+        lease_s=lease_s,
         url=controller_base(config, socket.gethostname()),
     )
+
+
+def answer_s_of(lease_s: float) -> float:
+    """Return how long a statement may take: half of the lease, so that a slow disk is no server that is away where people raise the lease."""
+    return max(ANSWER_S_MAX, lease_s / 2)
 
 
 def write_again(database: Database, statement: str, values: tuple[object, ...]) -> list[Row]:

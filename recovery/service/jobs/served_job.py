@@ -271,6 +271,9 @@ class Job:
     heard_at_s: dict[str, float] = field(default_factory=dict)  # node, when it reported last
     revisions: dict[str, int] = field(default_factory=dict)  # node, newest order it carried out
     emptied: dict[str, int] = field(default_factory=dict)  # node, attempt that it is empty through
+    silent_since_s: float = (
+        0.0  # when the newest report or join came, or this controller took the job up
+    )
     joined_at_s: float = 0.0  # when a launcher joined last, or the job was taken up
     began_at_s: float = 0.0  # when the first one joined
     write: Callable[[int], None] = lambda _bytes: None  # receives the size of each record
@@ -310,7 +313,7 @@ class Job:
 
     def note_launcher(self, join: Join) -> None:
         """Remember who took part, so that the end of the job is the end for them, too."""
-        self.joined_at_s = self.hearing.now_s()
+        self.joined_at_s = self.silent_since_s = self.hearing.now_s()
         if join.run:
             self.runs.add(join.run)
         if len(self.launchers) < _LAUNCHERS_KEPT:
@@ -368,6 +371,7 @@ class Job:
             self._fail(failure)
         elif controller is not None:
             self.controller = controller
+            self.silent_since_s = self.hearing.now_s()
             if self._pen is not None:
                 self._pen.go_ahead()
 
@@ -416,6 +420,7 @@ class Job:
 
     def take_report(self, report: Report) -> None:
         self.has_reported = True
+        self.silent_since_s = self.hearing.now_s()
         if self._is_news(report):
             self.is_touched = True
         if report.leaving:

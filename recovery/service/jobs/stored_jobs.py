@@ -160,6 +160,12 @@ class StateFolder:
     def leaving(self) -> frozenset[str]:
         return frozenset()
 
+    def note_silence(self, silent_s: float | None) -> None:
+        """Do nothing: no other controller could take the jobs."""
+
+    def note_join(self) -> None:
+        """Do nothing."""
+
     @property
     def generation(self) -> int:
         return 0  # the lock of the folder is ours

@@ -1,5 +1,7 @@
 """Lines of a job's log: prefixes, names of files, forms, bounds."""
 
+import json
+
 import pytest
 
 from detectors.job_log.lines import (
@@ -32,6 +34,15 @@ def test_prefix_gives_the_rank_and_is_taken_away(line: bytes, rank: int | None, 
     (kept,) = read(line).lines
 
     assert (kept.rank, kept.text) == (rank, text)
+
+
+def test_a_line_of_the_journal_with_colours_is_an_array_of_bytes() -> None:
+    coloured = list(b"\x1b[31m[rank2]: ValueError: bad\x1b[0m")
+    lines = [{"MESSAGE": "start", "PRIORITY": "6"}, {"MESSAGE": coloured}]
+
+    source = read("\n".join(map(json.dumps, lines)).encode())
+
+    assert [(line.rank, line.text) for line in source.lines] == [(2, "ValueError: bad")]
 
 
 def test_number_before_a_colon_is_a_rank_only_where_most_lines_have_one() -> None:

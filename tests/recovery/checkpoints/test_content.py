@@ -216,6 +216,24 @@ def test_a_member_that_unpacks_to_more_than_it_claims_is_left_at_once(file: Path
     assert defect(file, bytes(content)) == "w.npy unpacks to more than it claims"
 
 
+@pytest.mark.parametrize("size_bytes", [1000, 5_000_000])
+def test_a_packed_member_without_a_checksum_is_not_taken_for_a_save_without_checksums(
+    file: Path, size_bytes: int
+) -> None:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as zipped:
+        zipped.writestr("archive/data.pkl", b"\x80\x02}.")
+        zipped.writestr("archive/data/0", bytes(size_bytes))
+    content = bytearray(buffer.getvalue())
+    for member in zipfile.ZipFile(buffer).infolist():
+        crc = struct.pack("<I", member.CRC)
+        while crc in content:
+            at = content.index(crc)
+            content[at : at + 4] = bytes(4)
+
+    assert defect(file, bytes(content)) == "CRC of archive/data.pkl does not fit"
+
+
 def test_members_that_overlap_are_refused(file: Path) -> None:
     content = bytearray(make_npz(a=np.arange(1000), b=np.arange(1000)))
     second = content.index(b"PK\x01\x02", content.index(b"PK\x01\x02") + 4)

@@ -1,5 +1,6 @@
 """Log files of ranks that can't be written, and the folder of a run."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from rankmend.console import Outlet, OutletTarget
 from rankmend.errors import ConfigError
-from recovery.launcher.ranks.rank_output import LogFile
+from recovery.launcher.ranks.rank_output import MOVED_LOOK_S, LogFile
 from recovery.launcher.run.options import RunOptions, make_log_folder, make_output_plan
 
 pytestmark = pytest.mark.process
@@ -43,6 +44,37 @@ def test_a_file_that_could_not_be_made_says_what_it_lacks_once_it_can(tmp_path: 
     lacks = b"rankmend: 2 lines are missing here because of an error: File exists\n"
     assert file.path.read_bytes() == lacks + b"three\n"
     assert heard == [file]
+
+
+@pytest.mark.parametrize("puts_another_there", [True, False], ids=["create", "nocreate"])
+def test_a_file_that_logrotate_has_moved_is_made_anew(
+    tmp_path: Path, puts_another_there: bool
+) -> None:
+    now_s = [0.0]
+    file = LogFile(tmp_path / "attempt_1" / "0" / "stdout.log", now_s=lambda: now_s[0])
+    moved = file.path.with_suffix(".log.1")
+    file.write(memoryview(b"one\n"))
+    file.path.rename(moved)
+    if puts_another_there:
+        file.path.touch()
+
+    file.write(memoryview(b"two\n"))
+    now_s[0] += MOVED_LOOK_S
+    file.write(memoryview(b"three\n"))
+    file.close()
+
+    assert (moved.read_bytes(), file.path.read_bytes()) == (b"one\ntwo\n", b"three\n")
+
+
+def test_a_file_that_logrotate_has_emptied_goes_on_at_its_beginning(tmp_path: Path) -> None:
+    file = LogFile(tmp_path / "attempt_1" / "0" / "stdout.log")
+    file.write(memoryview(b"one\n"))
+
+    os.truncate(file.path, 0)
+    file.write(memoryview(b"two\n"))
+    file.close()
+
+    assert file.path.read_bytes() == b"two\n"
 
 
 def test_a_folder_for_logs_alone_writes_no_file_and_redirects_nothing(tmp_path: Path) -> None:

@@ -100,6 +100,19 @@ def test_a_job_whose_controller_fails_for_longer_than_its_lease_is_recovered_by_
     assert len(records_of(world, LauncherStarted)) > 1
 
 
+@pytest.mark.parametrize("deaf", [(0,), (1,), (2,), (0, 1), (1, 2)], ids=str)
+def test_a_controller_that_no_launcher_reaches_leaves_its_jobs_to_one_that_they_reach(
+    tmp_path: Path, deaf: tuple[int, ...]
+) -> None:
+    troubles = tuple(ControllerTrouble("cut_launchers", 22.0, number, 1e9) for number in deaf)
+
+    world = LeasedCluster(KILL, troubles, tmp_path / "run").run()
+
+    assert world.has_ended
+    assert world.violations() == ()
+    assert len(records_of(world, IncidentOpened)) == 1
+
+
 @pytest.mark.thorough
 def test_a_crash_at_any_boundary_breaks_no_rule(tmp_path: Path) -> None:
     whole = LeasedCluster(KILL, (), tmp_path / "whole").run()

@@ -79,6 +79,20 @@ def test_whole_lines_are_read_and_the_rest_once_it_has_its_end(tmp_path: Path) -
     assert reader.read(is_last=True) is None
 
 
+def test_a_file_that_is_emptied_or_replaced_is_read_from_its_beginning(tmp_path: Path) -> None:
+    path = write(tmp_path, 1, 0, "one\ntwo\nhal")
+    reader = LogReader(RankLog(path, 1, 0, "stdout"))
+    assert lines_of(reader) == ["one", "two"]
+
+    path.write_text("three\n")  # copytruncate
+    emptied = lines_of(reader)
+    path.rename(path.with_suffix(".log.1"))
+    path.write_text("four\nand\na longer one\n")  # create
+    replaced = lines_of(reader)
+
+    assert (emptied, replaced) == (["three"], ["four", "and", "a longer one"])
+
+
 def test_the_last_lines_are_counted_from_the_end(tmp_path: Path) -> None:
     ended = write(tmp_path, 1, 0, "".join(f"{number}\n" for number in range(100_000)))
     open_end = write(tmp_path, 1, 1, "a\nb\nc")
