@@ -57,10 +57,10 @@ FORMS: Final = " ".join(
 )
 
 
-# The deciding thread, the thread that commits for jobs, the keeper of leases, the reader of other controllers, those of Slurm, Kubernetes and the accounts of time, two
+# The deciding thread, the two threads that commit for jobs, the keeper of leases, the reader of other controllers, those of Slurm, Kubernetes and the accounts of time, two
 # readers for the console and the API, one for their views, one for sessions of people, one for the words of agents, and one to spare: a thread that gets no session in time takes the server
 # for away.
-POOL_MAX: Final = 13
+POOL_MAX: Final = 14
 ANSWER_S_MAX: Final = 4.0  # for a statement, where half of the lease is not longer
 _CONNECT_S: Final = 3
 _LOOK_S: Final = 0.2

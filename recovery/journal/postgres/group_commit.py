@@ -1,6 +1,7 @@
-"""One thread that writes what all jobs have handed in, each time by one commit.
+"""Two threads that write what all jobs have handed in, each time by one commit: one for decisions, one for bookkeeping.
 
-While that is under way, more is handed in, for the next commit: a job waits for two commits at most, however many jobs there are. Each journal's
+While a commit is under way, more is handed in, for the next one: a job waits for two commits at most, however many jobs there are. No decision
+waits for other jobs' bookkeeping, and bookkeeping rests between two commits for as long as it loads a slow disk. Each journal's
 lease is requested in the transaction that appends to it. Where the statement fails, each job is tried by itself, so that
 none suffers for another.
 """
@@ -21,6 +22,9 @@ JOURNALS_MAX: Final = 100  # in one statement: each has 13 values
 ROWS_MAX: Final = 16_384  # likewise
 QUICK_S: Final = 0.02  # a commit that takes no longer is waited for
 RETRY: Final = Backoff(first_s=0.5, cap_s=5.0)
+# Between two commits of bookkeeping, as a multiple of what the last one took: four fifths of the time a job's decision finds none of its own under way.
+REST: Final = 4.0
+REST_S_MAX: Final = 30.0
 
 
 class GroupCommit:
@@ -36,9 +40,9 @@ class GroupCommit:
         self._changed = threading.Condition()
         self._urgent: dict[AheadPen, None] = {}  # in the order in which they came
         self._later: dict[AheadPen, None] = {}
-        self._failures = 0  # in a row
+        self._under_way: set[AheadPen] = set()  # written by one thread: the other leaves them alone
         self._is_closed = False
-        self._thread: threading.Thread | None = None
+        self._threads: dict[bool, threading.Thread] = {}  # for bookkeeping, or not
         self.quick_s = QUICK_S
 
     def take(self, pen: AheadPen, /, *, is_urgent: bool) -> None:
@@ -48,42 +52,62 @@ class GroupCommit:
                 self._urgent[pen] = None
             elif pen not in self._urgent:
                 self._later[pen] = None
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="commit", daemon=True)
-                self._thread.start()
-            self._changed.notify()
+            is_bookkeeping = pen not in self._urgent
+            if is_bookkeeping not in self._threads:
+                self._threads[is_bookkeeping] = threading.Thread(
+                    target=self._run,
+                    args=(is_bookkeeping,),
+                    name="bookkeeping" if is_bookkeeping else "commit",
+                    daemon=True,
+                )
+                self._threads[is_bookkeeping].start()
+            self._changed.notify_all()
 
     def close(self) -> None:
-        """Let the thread end; what pens have handed in they have had written before."""
+        """Let the threads end; what pens have handed in they have had written before."""
         with self._changed:
             self._is_closed = True
-            self._changed.notify()
+            self._changed.notify_all()
 
-    def _run(self) -> None:
+    def _run(self, is_bookkeeping: bool) -> None:
+        failures = 0  # in a row
+        queue = self._later if is_bookkeeping else self._urgent
+
+        def is_due() -> bool:
+            return self._is_closed or bool(queue.keys() - self._under_way)
+
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._urgent or self._later or self._is_closed)
+                self._changed.wait_for(is_due)
                 if self._is_closed:
                     return
-            failed = self.commit_next()
-            self._failures = self._failures + 1 if failed else 0
-            if not failed:
-                continue
-            with (
-                self._changed
-            ):  # a caller that closes or waits for an answer does not wait for the pause
-                self._changed.wait_for(
-                    lambda: self._urgent or self._is_closed, RETRY.wait_s(self._failures)
-                )
-                self._later |= dict.fromkeys(failed)
+            began_s = self._clock.now_s()
+            failed = self.commit_next(is_bookkeeping=is_bookkeeping)
+            rest_s = (
+                min(REST_S_MAX, REST * (self._clock.now_s() - began_s)) if is_bookkeeping else 0.0
+            )
+            failures = failures + 1 if failed else 0
+            if failed:
+                rest_s = RETRY.wait_s(failures)
+            with self._changed:
+                if rest_s:  # a caller that closes or waits for an answer does not wait for it
+                    self._changed.wait_for(
+                        (lambda: self._is_closed) if is_bookkeeping else is_due, rest_s
+                    )
+                queue.update(dict.fromkeys(failed))
 
-    def commit_next(self) -> list[AheadPen]:
-        """Write what the next jobs have handed in, those first for which somebody waits; return those to be tried again."""
-        group = self._next()
+    def commit_next(self, *, is_bookkeeping: bool) -> list[AheadPen]:
+        """Write what the next jobs have handed in; return those to be tried again."""
+        group = self._next(is_bookkeeping=is_bookkeeping)
         if not group:
             return []
         began_s = self._clock.now_s()
-        self._write(group)
+        try:
+            self._write(group)
+        finally:
+            with self._changed:
+                self._under_way -= group.keys()
+                self._changed.notify_all()
         took_s = self._clock.now_s() - began_s
         self._note_commit(took_s)
         self.quick_s = QUICK_S if took_s < QUICK_S else 0.0
@@ -96,18 +120,19 @@ class GroupCommit:
                 self.take(pen, is_urgent=pen.owes_decision)
         return failed
 
-    def _next(self) -> dict[AheadPen, tuple[Entry, ...]]:
+    def _next(self, *, is_bookkeeping: bool) -> dict[AheadPen, tuple[Entry, ...]]:
         found: dict[AheadPen, tuple[Entry, ...]] = {}
         rows = 0
         with self._changed:
-            for pen in [*self._urgent, *self._later]:
+            queue = self._later if is_bookkeeping else self._urgent
+            for pen in [pen for pen in queue if pen not in self._under_way]:
                 entries = pen.pending()
                 if found and (len(found) == JOURNALS_MAX or rows + len(entries) > ROWS_MAX):
                     break
-                self._urgent.pop(pen, None)
-                self._later.pop(pen, None)
+                del queue[pen]
                 if entries:
                     found[pen], rows = entries, rows + len(entries)
+            self._under_way |= found.keys()
         return found
 
     def _write(self, group: dict[AheadPen, tuple[Entry, ...]]) -> None:

@@ -63,9 +63,9 @@ def test_what_many_jobs_hand_in_is_one_commit(postgres: PostgresServer) -> None:
         made = [pen.write([Milestone(1, 1), Milestone(1, 2)]) for pen in jobs.pens]
         jobs.group._later |= dict.fromkeys(jobs.pens)  # as if a commit were under way meanwhile
 
-        assert jobs.group.commit_next() == []
+        assert jobs.group.commit_next(is_bookkeeping=True) == []
         after_first = [pen.durable_number() for pen in jobs.pens]
-        jobs.group.commit_next()
+        jobs.group.commit_next(is_bookkeeping=True)
 
         assert after_first == [2] * 100 + [0] * 20
         assert [jobs.read(place) for place in range(120)] == made
@@ -80,7 +80,7 @@ def test_a_decision_is_in_the_next_commit_however_much_waits(postgres: PostgresS
         jobs.pens[-1].write([AttemptAbandoned(1, "gone")])
         jobs.group._urgent[jobs.pens[-1]] = None
 
-        jobs.group.commit_next()
+        jobs.group.commit_next(is_bookkeeping=False)
 
         assert jobs.pens[-1].durable_number() == 2
 
@@ -94,7 +94,7 @@ def test_a_job_whose_lease_is_lost_keeps_no_other_from_its_commit(postgres: Post
             pen.write([AttemptAbandoned(1, "gone")])
         jobs.group._urgent |= dict.fromkeys(jobs.pens)
 
-        jobs.group.commit_next()
+        jobs.group.commit_next(is_bookkeeping=False)
 
         assert [len(jobs.read(place)) for place in range(3)] == [1, 0, 1]
         assert jobs.pens[0].durable_number() == jobs.pens[2].durable_number() == 1
@@ -116,7 +116,7 @@ def test_a_commit_of_many_of_which_nothing_is_heard_is_read_back_and_counts_once
             else:
                 wire.lose_statement(b"rankmend.append")
 
-            jobs.group.commit_next()
+            jobs.group.commit_next(is_bookkeeping=False)
 
             assert wire.cuts == 1
             assert [pen.durable_number() for pen in jobs.pens] == [1, 1, 1]
