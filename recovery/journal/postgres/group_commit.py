@@ -41,6 +41,7 @@ class GroupCommit:
         self._urgent: dict[AheadPen, None] = {}  # in the order in which they came
         self._later: dict[AheadPen, None] = {}
         self._under_way: set[AheadPen] = set()  # written by one thread: the other leaves them alone
+        self._is_deciding = False  # a commit with decisions is under way
         self._is_closed = False
         self._threads: dict[bool, threading.Thread] = {}  # for bookkeeping, or not
         self.quick_s = QUICK_S
@@ -62,6 +63,10 @@ class GroupCommit:
                 )
                 self._threads[is_bookkeeping].start()
             self._changed.notify_all()
+
+    def has_decisions(self) -> bool:
+        """Return whether a decision is being committed, or waits for that."""
+        return self._is_deciding or bool(self._urgent)
 
     def close(self) -> None:
         """Let the threads end; what pens have handed in they have had written before."""
@@ -107,6 +112,7 @@ class GroupCommit:
         finally:
             with self._changed:
                 self._under_way -= group.keys()
+                self._is_deciding &= is_bookkeeping
                 self._changed.notify_all()
         took_s = self._clock.now_s() - began_s
         self._note_commit(took_s)
@@ -133,6 +139,7 @@ class GroupCommit:
                 if entries:
                     found[pen], rows = entries, rows + len(entries)
             self._under_way |= found.keys()
+            self._is_deciding |= bool(found) and not is_bookkeeping
         return found
 
     def _write(self, group: dict[AheadPen, tuple[Entry, ...]]) -> None:

@@ -36,6 +36,7 @@ _RENEWALS: Final = 4  # within a lease: three may fail
 _KNOWN: Final = "SELECT 1 FROM rankmend.controller WHERE controller_id = %s"
 _UNIX_S: Final = "extract(epoch FROM clock_timestamp())::float8"
 _TURN_S: Final = 1.0  # between two renewals: one commit a second
+_YIELD_S: Final = 0.1  # until the next look whether a decision is being committed
 # In the order of their names, so that two controllers that take the same ones can't wait for each other.
 _TAKE_FREE: Final = (
     "SELECT free.name, taken.epoch FROM (SELECT name, %s::uuid AS taker FROM rankmend.journal"
@@ -125,7 +126,9 @@ class Leases:
         """The database knows nothing of this start: it was restored from an older backup."""
         # Called by the thread after each renewal; returns how long to wait at most before the next one.
         self.on_renewed: Callable[[], float] = lambda: _TURN_S
-        # Called before each renewal; returns whether this controller is to have no leases, though the database answers.
+        # Called before each renewal; returns whether a decision is being committed: on a slow disk it waits for each other commit.
+        self.yields: Callable[[], bool] = lambda: False
+        # Likewise; returns whether this controller is to have no leases, though the database answers.
         self.gives_back: Callable[[], bool] = lambda: False
         self._has_given_back = False
         self._should_stop = threading.Event()
@@ -225,6 +228,8 @@ class Leases:
     def turn(self) -> float:
         """Renew once; return how long to wait before the next time."""
         wait_s = min(_TURN_S, self._lease_s / _RENEWALS)
+        if self.left_s() > self._lease_s / 2 and self.yields():
+            return _YIELD_S
         try:
             if self.database.away_s is not None:
                 self.database.probe()

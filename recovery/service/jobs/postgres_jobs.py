@@ -478,7 +478,9 @@ class PostgresJobs:
         shutil.rmtree(found.journal.folder, ignore_errors=True)
 
     def committer(self, clock: Clock, note_commit: Callable[[float], None]) -> GroupCommit:
-        return GroupCommit(self._database, clock, note_commit)
+        group = GroupCommit(self._database, clock, note_commit)
+        self._leases.yields = group.has_decisions
+        return group
 
     def open_cluster(self, clock: Clock) -> PostgresJournal:
         lease = JournalLease(CLUSTER, 0)
