@@ -5,6 +5,8 @@ Alertmanager says "resolved" by itself when a Prometheus dies. So an alert is kn
 labels, a repeat changes nothing, and an end is passed on as what it is: no proof of anything.
 One that comes and goes again and again is evidence once (`detectors.persistence` says when that is so): it
 stays, whatever ends it, until it has been quiet for long.
+Two Alertmanagers that don't hear each other may deliver "firing" after "resolved": a copy that starts no later than what has ended is
+no news.
 Bounded: what nobody repeats any more is forgotten, and each sender has its share (`recovery.controller.cluster.alert_shares`).
 """
 
@@ -32,6 +34,9 @@ from recovery.controller.cluster.notices import DAILY_RECORD, MARK, MESSAGE, Not
 from recovery.messages.outside import NameMatch, NodeEvidence
 
 _TEXT_MAX: Final = 2_000
+# Alertmanager tries a message again until its group_interval is over (5 min by default), and waits 15 s for each peer before it.
+_LATE_S: Final = 330.0
+_ENDED_MAX: Final = 10_000  # ends that are remembered for so long
 _ENDS_USE: Final = frozenset(action.value for action in Action if action.ends_use)
 _NOTICES: Final = frozenset({*(kind.value for kind in NoticeKind), MESSAGE, MARK, DAILY_RECORD})
 
@@ -109,6 +114,12 @@ class ActiveAlerts:
         self._tracks: dict[str, Track] = {}  # alerts that fired within the flap window
         self._shares = Shares() if shares is None else shares
         self._heard = HeardNames()
+        self._starts: dict[
+            str, float
+        ] = {}  # by key: the newest start that was told of what is active
+        self._ended: dict[
+            str, tuple[float, float]
+        ] = {}  # by key: when it ended, and its newest start
 
     def take_rules(self, rules: AlertRules) -> None:
         """Read alerts by other rules from now on."""
@@ -150,6 +161,9 @@ class ActiveAlerts:
                     passed.append(f"{target.alertname or '(no name)'}: {why}")
                 continue
             if alert.is_firing:
+                if self._is_late(target.key, alert.starts_unix_s, now_unix_s):
+                    counts["repeated"] += 1
+                    continue
                 active = self._read(alert, target, now_unix_s, sender)
                 self._heard.note(active.told_node, now_unix_s)
                 active = self._locate(active, jobs_on, book)
@@ -161,10 +175,16 @@ class ActiveAlerts:
                 is_new, evidence = self._fire(active, whom, now_unix_s)
                 counts["accepted" if is_new else "repeated"] += 1
                 received += evidence
-            elif target.key in self._active:
+                if alert.starts_unix_s is not None:
+                    known_s = self._starts.get(target.key, alert.starts_unix_s)
+                    self._starts[target.key] = max(known_s, alert.starts_unix_s)
+            elif target.key not in self._active:
+                self._note_end(target.key, alert.starts_unix_s, now_unix_s)
+            else:
                 is_over = self._is_over(target.key, now_unix_s)
                 counts["ended" if is_over else "damped"] += 1
                 if is_over:
+                    self._note_end(target.key, alert.starts_unix_s, now_unix_s)
                     received += self._end(target.key, jobs_on, now_unix_s)
         while (key := self._shares.crowded_out()) is not None:
             if key in self._active:
@@ -173,6 +193,21 @@ class ActiveAlerts:
         return TakenAlerts(
             **counts, passed_over=tuple(passed), refused=refused, refusal=refusal
         ), received
+
+    def _note_end(self, key: str, starts_unix_s: float | None, now_unix_s: float) -> None:
+        starts = [one for one in (starts_unix_s, self._starts.get(key)) if one is not None]
+        self._ended.pop(key, None)
+        if starts:
+            self._ended[key] = now_unix_s, max(starts)
+        while len(self._ended) > _ENDED_MAX:
+            del self._ended[next(iter(self._ended))]
+
+    def _is_late(self, key: str, starts_unix_s: float | None, now_unix_s: float) -> bool:
+        """Return whether it is a copy of what has just ended, that was long under way."""
+        if key not in self._ended or key in self._active or starts_unix_s is None:
+            return False
+        ended_at_s, newest_start_s = self._ended[key]
+        return starts_unix_s <= newest_start_s and now_unix_s - ended_at_s < _LATE_S
 
     def _refuse(self, target: AlertTarget) -> str | None:
         if target.alertname in _NOTICES:
@@ -187,6 +222,7 @@ class ActiveAlerts:
 
     def _drop(self, key: str) -> None:
         self._active.pop(key, None)
+        self._starts.pop(key, None)
         self._tracks.pop(key, None)
         self._shares.remove(key)
 
@@ -272,6 +308,7 @@ class ActiveAlerts:
         self, key: str, jobs_on: Mapping[str, tuple[JobNode, ...]], now_unix_s: float
     ) -> list[tuple[str, NodeEvidence]]:
         active = self._active.pop(key)
+        self._starts.pop(key, None)
         self._shares.end(key, now_unix_s)
         jobs = {job.job_id: job for job in self._jobs(active, jobs_on)}
         return [
@@ -327,6 +364,8 @@ class ActiveAlerts:
         """
         due_s = now_unix_s - self._rules.forget_s
         self._heard.forget(due_s)
+        late_s = now_unix_s - _LATE_S
+        self._ended = {key: ended for key, ended in self._ended.items() if ended[0] > late_s}
         quiet_s = now_unix_s - self._rules.flap_window_s
         gone = [
             key

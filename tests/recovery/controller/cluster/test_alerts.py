@@ -38,8 +38,14 @@ def firing(labels: dict[str, str] = LOST, **others: Any) -> dict[str, Any]:
     return {**one, **times, **others}
 
 
-def alert(labels: dict[str, str] = LOST, *, is_firing: bool = True, **notes: str) -> IncomingAlert:
-    return IncomingAlert(labels, notes, NOW - 60, is_firing)
+def alert(
+    labels: dict[str, str] = LOST,
+    *,
+    is_firing: bool = True,
+    starts_unix_s: float = NOW - 60,
+    **notes: str,
+) -> IncomingAlert:
+    return IncomingAlert(labels, notes, starts_unix_s, is_firing)
 
 
 @pytest.mark.parametrize(
@@ -204,13 +210,29 @@ def test_resolved_is_passed_on_as_an_end_and_fires_anew_afterwards() -> None:
 
     taken, heard = book.receive([alert(is_firing=False)], JOBS_ON, NOW + 5)
     unknown, nothing = book.receive([alert(is_firing=False)], JOBS_ON, NOW + 6)
-    anew, fired = book.receive([alert()], JOBS_ON, NOW + 7)
+    anew, fired = book.receive([alert(starts_unix_s=NOW + 7)], JOBS_ON, NOW + 7)
 
     assert taken.ended == 1
     assert [one.is_active for _job, one in heard] == [False, False]
     assert (unknown.ended, nothing) == (0, [])
     assert anew.accepted == 1
     assert len(fired) == 2
+
+
+def test_a_firing_copy_that_comes_after_its_end_accuses_nobody_again() -> None:
+    """From the second Alertmanager of a pair whose gossip is cut; first it is the end that overtakes."""
+    book = ActiveAlerts(RULES)
+    early_end, _nothing = book.receive([alert(is_firing=False)], JOBS_ON, NOW)
+    overtaken = book.receive([alert()], JOBS_ON, NOW + 1)
+    book.receive([alert(starts_unix_s=NOW + 2)], JOBS_ON, NOW + 2)
+    book.receive([alert(starts_unix_s=NOW + 2, is_firing=False)], JOBS_ON, NOW + 10)
+
+    late = book.receive([alert(starts_unix_s=NOW + 2)], JOBS_ON, NOW + 25)
+    much_later = book.receive([alert(starts_unix_s=NOW + 2)], JOBS_ON, NOW + 600)
+
+    assert early_end.ended == 0
+    assert [(taken.repeated, heard) for taken, heard in (overtaken, late)] == [(1, []), (1, [])]
+    assert much_later[0].accepted == 1  # a controller must not disbelieve it for ever
 
 
 @pytest.mark.parametrize(
