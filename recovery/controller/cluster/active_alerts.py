@@ -172,12 +172,9 @@ class ActiveAlerts:
                     refused, refusal = refused + 1, refusal or no_room
                     continue
                 whom = {} if active.node and is_hushed(active.node) else jobs_on
-                is_new, evidence = self._fire(active, whom, now_unix_s)
+                is_new, evidence = self._fire(active, whom, now_unix_s, alert.starts_unix_s)
                 counts["accepted" if is_new else "repeated"] += 1
                 received += evidence
-                if alert.starts_unix_s is not None:
-                    known_s = self._starts.get(target.key, alert.starts_unix_s)
-                    self._starts[target.key] = max(known_s, alert.starts_unix_s)
             elif target.key not in self._active:
                 self._note_end(target.key, alert.starts_unix_s, now_unix_s)
             else:
@@ -270,9 +267,15 @@ class ActiveAlerts:
         )
 
     def _fire(
-        self, active: ActiveAlert, jobs_on: Mapping[str, tuple[JobNode, ...]], now_unix_s: float
+        self,
+        active: ActiveAlert,
+        jobs_on: Mapping[str, tuple[JobNode, ...]],
+        now_unix_s: float,
+        starts_unix_s: float | None,
     ) -> tuple[bool, list[tuple[str, NodeEvidence]]]:
         key = active.target.key
+        if starts_unix_s is not None:
+            self._starts[key] = max(self._starts.get(key, starts_unix_s), starts_unix_s)
         is_new = key not in self._active
         self._look(key, now_unix_s, is_bad=True)
         self._active[key] = active
