@@ -113,7 +113,7 @@ class Leases:
         """
         self.database = database
         self._clock = clock
-        self._lease_s = lease_s
+        self.lease_s = lease_s
         self._url = url
         self._host = host or socket.gethostname()
         self.controller_id = controller_id or uuid.uuid4()
@@ -141,7 +141,7 @@ class Leases:
         asked_at_s = self._clock.now_s()
         ((_none, unix_s),) = self.database.write(
             f"SELECT rankmend.begin_controller(%s, %s, %s, %s, %s), {_UNIX_S}",
-            (self.controller_id, self._host, self._url, RANKMEND_VERSION, self._lease_s),
+            (self.controller_id, self._host, self._url, RANKMEND_VERSION, self.lease_s),
         )
         self.clock.note(unix_s, asked_at_s)
         self._has_begun = True
@@ -154,7 +154,7 @@ class Leases:
         if not self._has_begun:
             return
         if self.has_thread:
-            self._thread.join(2 * self._lease_s)
+            self._thread.join(2 * self.lease_s)
         try:
             self.database.write("SELECT rankmend.end_controller(%s)", (self.controller_id,))
         except RankmendError as error:
@@ -218,7 +218,7 @@ class Leases:
         """Return for how long the leases hold at least, if they are not renewed again. For any thread."""
         if self._has_expired:
             return 0.0
-        return max(0.0, self._renewed_at_s + self._lease_s - self._clock.now_s())
+        return max(0.0, self._renewed_at_s + self.lease_s - self._clock.now_s())
 
     def _keep(self) -> None:
         wait_s = 0.0
@@ -227,8 +227,8 @@ class Leases:
 
     def turn(self) -> float:
         """Renew once; return how long to wait before the next time."""
-        wait_s = min(_TURN_S, self._lease_s / _RENEWALS)
-        if self.left_s() > self._lease_s / 2 and self.yields():
+        wait_s = min(_TURN_S, self.lease_s / _RENEWALS)
+        if self.left_s() > self.lease_s / 2 and self.yields():
             return _YIELD_S
         try:
             if self.database.away_s is not None:
@@ -242,7 +242,7 @@ class Leases:
             wait_s = min(wait_s, self.on_renewed())
         except RankmendError as error:
             log.warning("leases not renewed", extra={"error": str(error)})
-            if self._clock.now_s() - self._renewed_at_s >= self._lease_s and not self._has_expired:
+            if self._clock.now_s() - self._renewed_at_s >= self.lease_s and not self._has_expired:
                 # Another controller may decide by now: our launchers must look for it.
                 self._has_expired, self.generation = True, self.generation + 1
         return wait_s

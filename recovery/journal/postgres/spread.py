@@ -17,9 +17,10 @@ SHARE_MAX: Final = (
     1.1  # of the mean: a job that moves costs its launchers a new join, and gains little
 )
 
-# Longer than a node may be silent (10 s), and than a launcher waits for the answer to a report.
-DEAF_S: Final = 20.0
-DEAF_RETRY_S: Final = 1800.0  # then it takes part again, and is deaf again after DEAF_S at worst
+# Longer than a node may be silent (10 s), than a launcher waits for the answer to a report (15 s), and than jobs take to move.
+DEAF_S_MIN: Final = 30.0
+DEAF_LEASES: Final = 4.0
+DEAF_RETRY_S: Final = 1800.0  # then it takes part again, and at worst is deaf again
 
 
 class Deafness:
@@ -29,7 +30,8 @@ class Deafness:
     jobs from their journals. Only a controller that has others beside it gives up, so the last one keeps the jobs.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, lease_s: float) -> None:
+        self.silent_s_max = max(DEAF_S_MIN, DEAF_LEASES * lease_s)
         self._until_s: float | None = None  # None: it takes part
 
     @property
@@ -47,7 +49,12 @@ class Deafness:
         """
         if self._until_s is not None and now_s >= self._until_s:
             self._until_s = None
-        elif self._until_s is None and silent_s is not None and silent_s >= DEAF_S and others:
+        elif (
+            self._until_s is None
+            and silent_s is not None
+            and silent_s >= self.silent_s_max
+            and others
+        ):
             self._until_s = now_s + DEAF_RETRY_S
         return self._until_s is not None
 

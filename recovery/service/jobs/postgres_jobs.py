@@ -219,7 +219,7 @@ class PostgresJobs:
         self._leases.on_renewed = self._look_for_freed
         self._leases.gives_back = self._is_deaf
         self._clock = clock
-        self._deafness = Deafness()
+        self._deafness = Deafness(self._leases.lease_s)
         self._silent_s: float | None = None
         self._others = 0  # controllers that live beside this one
         self._takeover = JobTakeover(self._database, self._leases)

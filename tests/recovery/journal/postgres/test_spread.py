@@ -4,7 +4,6 @@ from random import Random
 
 from recovery.journal.postgres.spread import (
     DEAF_RETRY_S,
-    DEAF_S,
     Deafness,
     choose_controller,
     choose_leaving,
@@ -64,22 +63,22 @@ def test_one_controller_or_one_that_has_just_begun_lets_nothing_go() -> None:
 
 
 def test_a_controller_is_deaf_once_all_its_jobs_are_silent_and_another_one_is_there() -> None:
-    deafness = Deafness()
+    deafness = Deafness(lease_s=8.0)
 
     assert not deafness.observe(100.0, None, others=2)  # it has no job
-    assert not deafness.observe(100.0, DEAF_S - 0.1, others=2)
-    assert not deafness.observe(100.0, DEAF_S, others=0)  # the last one keeps the jobs
-    assert deafness.observe(100.0, DEAF_S, others=1)
+    assert not deafness.observe(100.0, 31.9, others=2)
+    assert not deafness.observe(100.0, 32.0, others=0)  # the last one keeps the jobs
+    assert deafness.observe(100.0, 32.0, others=1)
     assert deafness.observe(101.0, None, others=0)  # its jobs are elsewhere now
 
 
 def test_a_deaf_controller_takes_part_again_after_a_join_or_after_a_while() -> None:
-    deafness = Deafness()
-    assert deafness.observe(0.0, DEAF_S, others=1)
+    deafness = Deafness(lease_s=8.0)
+    assert deafness.observe(0.0, 32.0, others=1)
 
     deafness.hear()
     after_a_join = deafness.observe(1.0, 0.0, others=1)
-    assert deafness.observe(2.0, DEAF_S, others=1)
+    assert deafness.observe(2.0, 32.0, others=1)
     later = [
         deafness.observe(2.0 + DEAF_RETRY_S - 1.0, None, 1),
         deafness.observe(2.0 + DEAF_RETRY_S, None, 1),
