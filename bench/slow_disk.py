@@ -63,7 +63,7 @@ def wait(what: Callable[[], bool], limit_s: float) -> bool:
     return what()
 
 
-def restart(jobs: Jobs, slow: Callable[[], None]) -> float | None:
+def restart(jobs: Jobs, slow: Callable[[], object]) -> float | None:
     """Return how long a dead rank waited for its restart; None: too long."""
     if not wait(lambda: all(one.attempts for one in jobs.launchers), JOIN_S_MAX):
         raise SystemExit("the jobs did not start")
@@ -128,7 +128,7 @@ def measure_postgresql(
         store = PostgresJobs(StateFolder(state, keeps_jobs=False), config, clock, leases)
         jobs = Jobs(Disk(), store, store.open_cluster(leases.clock), count)
         try:
-            back_s = restart(jobs, lambda: seconds.write_text(str(commit_s)) and None)
+            back_s = restart(jobs, lambda: seconds.write_text(str(commit_s)))
             return {**shown(count, commit_s, back_s), "lease_s": lease_s}
         finally:
             seconds.write_text("0")
