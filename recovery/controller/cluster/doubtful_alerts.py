@@ -59,7 +59,8 @@ def find_doubtful(
 ) -> Doubts:
     """Return the alerts that are doubted, and why.
 
-    ``nodes_of_jobs``: nodes with ranks, by job; ``nodes_active``: nodes of the fleet; ``percent``: nodes_held_percent.
+    ``nodes_of_jobs``: nodes with ranks, by job; ``nodes_active``: nodes of the fleet, 0 where its size isn't known;
+    ``percent``: nodes_held_percent.
     """
     rules: dict[tuple[str, str], list[ActiveAlert]] = defaultdict(list)
     for alert in alerts:
@@ -120,6 +121,8 @@ def _why_doubtful(
     for job_id, found in ("", accused), *of_jobs.items():
         count = scope.nodes_of_job[job_id] if job_id else scope.nodes_active
         what = "nodes of one job" if job_id else "nodes"
+        if not count:
+            continue  # nothing ran within a day: how large the fleet is isn't known, nor which share of it is accused
         if len(found) < CAUSES_MIN or 100.0 * len(found) <= percent * count:
             continue  # there are at most as many causes
         causes = count_causes(found, parts)

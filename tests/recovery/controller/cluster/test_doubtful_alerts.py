@@ -83,6 +83,16 @@ def test_both_nodes_of_a_small_job_are_doubted_and_one_of_them_is_not() -> None:
         assert (len(found.of("job-1")), len(found.of("job-2"))) == (count, 0)
 
 
+def test_fleet_of_unknown_size_doubts_no_alert_for_its_share() -> None:
+    alerts = alerts_about(["n1", "n2"])
+
+    unknown = find_doubtful(alerts, {}, 0, 10.0, NO_PARTS)
+    known = find_doubtful(alerts, {}, 2, 10.0, NO_PARTS)
+
+    assert unknown.reasons == frozenset()
+    assert known.reasons == {"RankmendGpuLost accuses 2 of 2 nodes within 10 minutes"}
+
+
 def test_a_job_that_claims_to_run_on_broken_nodes_makes_nobody_else_doubt_their_alerts() -> None:
     """Which nodes a job has is its launchers' word: a stranger's job "on" two lost nodes must not keep others there."""
     jobs = {"job-of-alice": FLEET[:30], "job-of-mallory": ["n1", "n2"]}
