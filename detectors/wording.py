@@ -1,6 +1,7 @@
-"""Counts and lists in sentences for people: bounded, with how many were left out. Pure."""
+"""Counts, lists and times in sentences for people: bounded, with how many were left out. Pure."""
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime, timezone
 from itertools import groupby
 from typing import Final
 
@@ -22,6 +23,14 @@ def ranks_in_words(ranks: Iterable[int]) -> str:
     if len(shown) == 1:
         return f"rank {shown[0]}"
     return f"ranks {', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def moment(unix_s: float, form: str = "%Y-%m-%d %H:%M:%S UTC") -> str:
+    """Return a time in UTC: whoever reads it may be anywhere. One outside the calendar stays a number."""
+    try:
+        return datetime.fromtimestamp(unix_s, tz=timezone.utc).strftime(form)
+    except (OverflowError, OSError, ValueError):
+        return f"{unix_s:g} s since 1970"
 
 
 def rank_ranges(ranks: Iterable[int]) -> str:

@@ -4,8 +4,10 @@ Names, reasons, alert texts and a rank's last words come from other users and ot
 sequence could clear the screen or set its title, a newline could forge a line of ours, and U+202E could turn one
 around. Each such character is replaced by one visible character, so that columns and styles stay where they
 are. JSON needs none of this: its strings escape what matters.
+Numbers, sizes and durations have their one form for people here, too.
 """
 
+import math
 from typing import Final
 
 _STAND_IN: Final = "\N{REPLACEMENT CHARACTER}"
@@ -50,3 +52,24 @@ def size_in_words(size_bytes: float) -> str:
         if size_bytes >= unit_bytes:
             return f"{size_bytes / unit_bytes:.3g} {unit}"
     return f"{size_bytes:.0f} B"
+
+
+def figure(value: float | None, digits: int = 3) -> str:
+    """Return a number with so many significant digits and with thousands, never as 5e+05; a dash for None."""
+    if value is None:
+        return "-"
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    decimals = min(12, digits - 1 - math.floor(math.log10(abs(value))))
+    text = f"{round(value, decimals):,.{max(0, decimals)}f}"
+    return text.rstrip("0").rstrip(".") if decimals > 0 else text
+
+
+def duration(seconds: float | None) -> str:
+    """Return a duration for people, the same on all surfaces: three significant digits; a dash for None."""
+    if seconds is None:
+        return "-"
+    for unit_s, unit in ((86400.0, "d"), (3600.0, "h"), (60.0, "min")):
+        if seconds >= 2 * unit_s:
+            return f"{figure(seconds / unit_s)} {unit}"
+    return f"{figure(seconds)} s"

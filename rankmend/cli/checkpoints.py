@@ -8,18 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rankmend.cli import output
-from rankmend.cli.options import (
-    checkpoint_name_option,
-    fail,
-    json_option,
-    print_json,
-    seconds,
-    size,
-)
+from rankmend.cli.options import checkpoint_name_option, fail, json_option, print_json, size
 from rankmend.cli.output import echo
 from rankmend.cli.units import DURATION
 from rankmend.errors import RankmendError
-from rankmend.printable import printable
+from rankmend.printable import duration, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -232,7 +225,7 @@ def _print(
     size_bytes = chosen.candidate.size_bytes
     what = f"{replicas} x {size(size_bytes)}" if replicas > 1 else size(size_bytes)
     restore_s, rate = folder.restore_s(size_bytes, replicas), folder.read_bytes_per_s
-    how_long = f", {seconds(restore_s)} at {size(rate)}/s" if restore_s and rate else ""
+    how_long = f", {duration(restore_s)} at {size(rate)}/s" if restore_s and rate else ""
     uses = "a restart uses" if snapshot is None else "without these snapshots it uses"
     echo(f"{uses} {chosen.candidate.path}: it reads {what}{how_long}")
     for verdict in folder.passed_over[:_SHOWN_MAX]:
@@ -277,7 +270,7 @@ def _table(folder: "CheckpointFolder", held: "Sequence[SnapshotRow]", explain: b
             f"attempt {row.attempt}",
             "memory",
             str(row.step),
-            seconds(row.age_s),
+            duration(row.age_s),
             size(row.size_bytes),
             Text(row.verdict.value, style="green" if is_whole else "red"),
             f"{len(row.ranks)} of {row.world_size} ranks on this machine",
@@ -289,7 +282,7 @@ def _table(folder: "CheckpointFolder", held: "Sequence[SnapshotRow]", explain: b
             _relative(item.path, folder.path),
             item.format.label,
             "-" if item.step is None else str(item.step),
-            seconds(_age_s(folder, verdict)),
+            duration(_age_s(folder, verdict)),
             size(item.size_bytes) if item.size_bytes else "-",
             Text(text, style="green" if verdict.is_valid else "red"),
             _explained(folder, verdict) if explain else verdict.reason,

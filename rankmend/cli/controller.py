@@ -17,6 +17,7 @@ from rankmend.cli.sources.controller_options import (
     controller_options,
     yes_option,
 )
+from rankmend.cli.times import say_time
 from rankmend.errors import ConfigError
 from rankmend.printable import printable
 
@@ -215,7 +216,7 @@ def list_tokens(tokens_file: Path) -> None:
             ", ".join(role.value for role in entry.roles),
             ", ".join(entry.nodes) or "all",
             ", ".join(entry.jobs) or "all",
-            entry.expires.isoformat() if entry.expires else "never",
+            say_time(entry.expires.timestamp()) if entry.expires else "never",
             entry.comment,
         )
     output.console().print(table)
@@ -299,7 +300,7 @@ _authority_option = click.option(
     help="Folder with ca.crt and ca.key.",
 )
 _output_option = click.option(
-    "--output", type=_path, default=Path(), help="Folder for the files [default: here]."
+    "--output", type=_path, default=Path(), help="Folder for the files. [default: here]"
 )
 
 

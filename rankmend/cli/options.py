@@ -124,22 +124,3 @@ def local_time(unix_s: float, form: str) -> str:
         return datetime.fromtimestamp(unix_s, tz=timezone.utc).astimezone().strftime(form)
     except (OverflowError, OSError, ValueError):
         return f"{unix_s:g} s since 1970"
-
-
-def seconds(value: float | None) -> str:
-    """Return a duration for a table: three significant figures; a dash for None."""
-    if value is None:
-        return "-"
-    if value >= 600:
-        return f"{value / 60:.0f} min"
-    return f"{value:.0f} s" if value >= 100 else f"{value:.3g} s"
-
-
-def hours(value: float) -> str:
-    """Return a long duration for people: hours, then days."""
-    if value < 7200:
-        return seconds(value)
-    if value < 2 * 86400:
-        return f"{value / 3600:.3g} h"
-    days = value / 86400
-    return f"{days:.2g} days" if days < 10 else f"{days:,.0f} days"

@@ -33,6 +33,11 @@ def echo_exact(text: str, *, err: bool = False, nl: bool = True) -> None:
     click.echo(text, err=err, nl=nl)
 
 
+def say_looking(what: str) -> None:
+    """Tell at once that a command which goes on until Ctrl-C has begun: on a busy machine the first picture takes seconds."""
+    echo(f"rankmend: looking for {what}; Ctrl-C ends it", err=True)
+
+
 class _Failure(click.ClickException):
     """Ends a command with a message that begins as all of ours do."""
 

@@ -127,7 +127,7 @@ def say_time(unix_s: float, zone: tzinfo | None = None) -> str:
         OSError,
     ):  # outside the calendar, from a journal that others wrote
         return f"{unix_s:g} s since 1970"
-    return at.isoformat(sep=" ", timespec="minutes")
+    return f"{at:%Y-%m-%d %H:%M %Z}"
 
 
 def _zone_of(text: str) -> timezone:

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from detectors.wording import counted, rank_ranges
-from rankmend.cli.options import seconds
 from rankmend.cli.screens.nccl_lines import say_nccl
-from rankmend.printable import printable
+from rankmend.printable import duration, printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -31,7 +30,7 @@ def say_head(job: "wire.WatchedView") -> str:
     if job.step is not None:
         head += f", step {job.step}"
     if job.step_s is not None:
-        head += f", {seconds(job.step_s)} a step"
+        head += f", {duration(job.step_s)} a step"
     return printable(head)
 
 
@@ -64,8 +63,8 @@ def render_ranks(ranks: "Sequence[StoredRankView]") -> "list[RenderableType]":
             str(rank.rank),
             str(rank.pid),
             "-" if rank.step is None else str(rank.step),
-            seconds(rank.step_seconds),
-            "-" if rank.step_age_s is None else f"{seconds(rank.step_age_s)} ago",
+            duration(rank.step_seconds),
+            "-" if rank.step_age_s is None else f"{duration(rank.step_age_s)} ago",
             printable(rank.problem or rank.section or "no step yet"),
             *([printable(rank.start or "-")] if has_starts else []),
         )

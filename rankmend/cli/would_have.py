@@ -5,11 +5,12 @@ import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from detectors.wording import counted
+from detectors.wording import counted, moment
 from rankmend.cli.options import print_json
 from rankmend.cli.output import echo_exact
 from rankmend.cli.sources.controller_options import console
 from rankmend.cli.sources.picture import Reader
+from rankmend.printable import duration, figure
 
 if TYPE_CHECKING:
     from recovery.accounting.observe_mode.decision import Decision
@@ -84,8 +85,7 @@ def _show(judged: "Sequence[JudgedDecision]") -> None:
     from rich.text import Text
 
     from rankmend.printable import printable
-    from recovery.accounting.goodput.time_words import figure, in_words
-    from recovery.accounting.observe_mode.rows import moment, plain_total, say_saved
+    from recovery.accounting.observe_mode.rows import plain_total, say_saved
 
     out = console()
     if not judged:
@@ -113,5 +113,5 @@ def _show(judged: "Sequence[JudgedDecision]") -> None:
         hours = total["saved_gpu_hours"]
         gpus = "" if hours is None else f" and {figure(hours)} GPU-hours"
         out.print(
-            f"would have saved {in_words(total['saved_s'])}{gpus}, by {counted(total['estimated'], 'decision')} with an estimate"
+            f"would have saved {duration(total['saved_s'])}{gpus}, by {counted(total['estimated'], 'decision')} with an estimate"
         )

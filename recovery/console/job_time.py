@@ -4,10 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from rankmend.printable import duration
 from recovery.accounting.goodput.figures import Figures, figures_of
 from recovery.accounting.goodput.job_time import AttemptTime, JobTime
 from recovery.accounting.goodput.time_bars import Bar, timeline_bars
-from recovery.accounting.goodput.time_words import hours_name, in_words, share
+from recovery.accounting.goodput.time_words import hours_name, share
 from recovery.accounting.goodput.timeline import TimePart
 
 _SPANS_MAX: Final = 1000  # rectangles of one timeline: more than a screen has pixels
@@ -68,7 +69,7 @@ def view_time(time: JobTime | None) -> TimeOfJob | None:
 def sparks_of(time: JobTime) -> tuple[Spark, ...]:
     """Return the curves of step time and goodput; one of which fewer than two values are recorded is left out."""
     found = (
-        _spark("Step time", step_times(time), in_words, from_zero=False),
+        _spark("Step time", step_times(time), duration, from_zero=False),
         _spark("Goodput", goodput_shares(time), share, from_zero=True),
     )
     return tuple(item for item in found if item is not None)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from recovery.accounting.goodput.time_words import in_words
+from rankmend.printable import duration
 from recovery.accounting.readings.reading import NodeReading, ReadAt, Sample
 
 _WHEN: Final = {ReadAt.OPENED: "When it opened", ReadAt.CLOSED: "When it was over"}
@@ -182,8 +182,8 @@ def _count_words(now: Counts, before: Counts | None) -> str:
             continue
         grown = value - (value if before is None else before.get(name, 0.0))
         is_time = name.endswith(_TIME)
-        shown = in_words(value) if is_time else f"{value:,.0f}"
-        more = "" if grown <= 0 else f" (+{in_words(grown) if is_time else format(grown, ',.0f')})"
+        shown = duration(value) if is_time else f"{value:,.0f}"
+        more = "" if grown <= 0 else f" (+{duration(grown) if is_time else format(grown, ',.0f')})"
         parts.append(f"{name.removesuffix(_TIME).replace('_', ' ')}: {shown}{more}")
     return ", ".join(parts[:12]) or "none"
 
@@ -316,7 +316,7 @@ def _hottest(series: _Series) -> str:
 
 
 def _uptime(series: _Series) -> str:
-    return in_words(series.value("host_uptime_seconds"))
+    return duration(series.value("host_uptime_seconds"))
 
 
 def _host_counts(series: _Series) -> Counts | None:

@@ -6,10 +6,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from detectors.wording import counted, rank_ranges
+from detectors.wording import counted, moment, rank_ranges
 from rankmend.errors import ConfigError
-from rankmend.printable import printable
-from recovery.accounting.goodput.time_words import gpu_hours, in_words, moment, share
+from rankmend.printable import duration, printable
+from recovery.accounting.goodput.time_words import gpu_hours, share
 from recovery.console.incident import loss_of
 from recovery.console.journal_page import kind_words
 from recovery.console.views.state_words import standing_word, use_of, word_of
@@ -99,7 +99,7 @@ def _span(seconds: float | None) -> str:
     return (
         f"{seconds * 1e3:.3g} ms"
         if seconds is not None and 0 < seconds < 0.1
-        else in_words(seconds)
+        else duration(seconds)
     )
 
 
@@ -115,4 +115,4 @@ def running_clock(seconds: float) -> str:
 
 def _age(seconds: float) -> str:
     """Return how long ago something was, no finer than people care for."""
-    return "just now" if seconds < 1.5 else f"{in_words(round(seconds))} ago"
+    return "just now" if seconds < 1.5 else f"{duration(round(seconds))} ago"

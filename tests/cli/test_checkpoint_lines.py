@@ -19,17 +19,17 @@ def lines(**changed: Any) -> list[str]:
 
 def test_status_tells_the_newest_checkpoint_how_long_saves_take_and_what_they_cost() -> None:
     assert lines(best=CostView(340.0, 0.04, 0.0144, 0.0078, 0.0544)) == [
-        "newest checked checkpoint: /c/step-400, step 400 (12 steps ago), 180 s old, 2.1 GB",
+        "newest checked checkpoint: /c/step-400, step 400 (12 steps ago), 3 min old, 2.1 GB",
         "a save takes 30 s (70 MB/s); a save stops training for 14.4 s; "
         "the last restore took 1.5 s (1.4 GB/s)",
         "checkpoints every 12 min cost 5.9 % of goodput (2.0 % stalls, 3.1 % recomputed steps, "
-        "0.8 % restarts, at one failure per 3.2 h, by 5 in 16 h); every 340 s would cost 5.4 % "
+        "0.8 % restarts, at one failure per 3.2 h, by 5 in 16 h); every 5.67 min would cost 5.4 % "
         "(Young/Daly)",
     ]
 
 
 def test_interval_that_costs_as_much_as_the_best_one_is_left_alone() -> None:
-    assert lines()[-1].endswith("; the best interval, 580 s, would cost no less (Young/Daly)")
+    assert lines()[-1].endswith("; the best interval, 9.67 min, would cost no less (Young/Daly)")
 
 
 def test_status_says_whose_failures_it_counts() -> None:
@@ -51,7 +51,7 @@ def test_what_is_missing_for_the_costs_is_said() -> None:
 def test_unknown_figures_are_left_out() -> None:
     bare = lines(step=None, size_bytes=None, save_s=None, stall_s=None, restore_s=None)
 
-    assert bare[0] == "newest checked checkpoint: /c/step-400, 180 s old"
+    assert bare[0] == "newest checked checkpoint: /c/step-400, 3 min old"
     assert len(bare) == 2
 
 

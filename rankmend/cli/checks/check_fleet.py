@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from rankmend.cli import output
-from rankmend.cli.options import fail, json_option, local_time, print_json, state_option
+from rankmend.cli.options import fail, json_option, print_json, state_option
 from rankmend.cli.output import echo
 from rankmend.cli.sources.controller_options import Access, controller_options
 from rankmend.cli.sources.reader import reading
+from rankmend.cli.times import say_time
 from rankmend.errors import RankmendError, SourceError
 from rankmend.files import read_capped
 from rankmend.printable import printable
@@ -238,7 +239,7 @@ def _print_lemons(found: "list[Lemon]", days: float, faults_min: int, over: dict
         table.add_column(name, overflow="fold")
     for item in found:
         kinds = ", ".join(f"{count} {kind}" for kind, count in item.kinds)
-        newest = local_time(item.newest_unix_s, "%Y-%m-%d %H:%M")
+        newest = say_time(item.newest_unix_s)
         more = [Text(over[item.node])] if over else []
         table.add_row(Text(item.node), str(item.faults), Text(kinds), newest, *more)
     output.console().print(table)

@@ -9,10 +9,11 @@ import click
 
 from rankmend.cli import output
 from rankmend.cli.checks.check_node_slurm import SLURM_S, NodeCommand, check_for_slurm
-from rankmend.cli.options import examples, fail, json_option, print_json, seconds
+from rankmend.cli.options import examples, fail, json_option, print_json
 from rankmend.cli.output import echo
 from rankmend.cli.units import DurationBetween
 from rankmend.errors import RankmendError
+from rankmend.printable import duration
 
 if TYPE_CHECKING:
     from agent.config import AgentConfig
@@ -72,8 +73,8 @@ _STYLES: Final = {"critical": "bold red", "warning": "yellow", "info": "dim"}
     "share_max",
     type=click.FloatRange(0, 1),
     metavar="SHARE",
-    help="Largest share of a partition's nodes that rankmend may have drained [default: 0.1; "
-    "one node always may be].",
+    help="Largest share of a partition's nodes that rankmend may have drained; "
+    "one node always may be. [default: 0.1]",
 )
 @click.option(
     "--drain-unanswered",
@@ -83,7 +84,7 @@ _STYLES: Final = {"critical": "bold red", "warning": "yellow", "info": "dim"}
 @click.option(
     "--log",
     type=click.Path(path_type=Path),
-    help="Log of drains [default: /var/log/rankmend/node-actions.jsonl for root].",
+    help="Log of drains. [default: /var/log/rankmend/node-actions.jsonl for root]",
 )
 def node(
     as_json: bool,
@@ -243,7 +244,7 @@ def _print_table(page: dict[str, Any]) -> None:
             table.add_row(
                 Text(severity, style=_STYLES.get(severity, "dim")),
                 what,
-                Text(seconds(found["since_age_s"])),
+                Text(duration(found["since_age_s"])),
                 Text(", ".join(str(rank["rank"]) for rank in found["ranks"]) or "-"),
                 Text(found["action"].replace("_", " ")),
             )

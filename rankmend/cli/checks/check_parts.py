@@ -185,7 +185,7 @@ def order_of(history: "PartHistory", now_unix_s: float) -> str:
 
 
 def _moment(unix_s: float) -> str:
-    return local_time(unix_s, "%Y-%m-%d %H:%M:%S %z")
+    return local_time(unix_s, "%Y-%m-%d %H:%M:%S %Z")
 
 
 def _brought_up(

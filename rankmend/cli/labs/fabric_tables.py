@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from rankmend.cli.options import local_time, size
+from rankmend.cli.options import size
 from rankmend.cli.output import console, echo
+from rankmend.cli.times import say_time
 
 if TYPE_CHECKING:
     from detectors.fabric.collisions import PathPlan
@@ -217,7 +218,7 @@ def show_history(node: str, records: "Sequence[FabricNodeRecord]") -> None:
     for record in records:
         verdict = "; ".join(f"slow {name}" for name in record.accused) or "-"
         table.add_row(
-            local_time(record.at_unix_s, "%Y-%m-%d %H:%M"), record.kind,
+            say_time(record.at_unix_s), record.kind,
             record.transport.value, rate(record.sends_bytes_per_s), rate(record.receives_bytes_per_s), rate(record.usual_bytes_per_s), verdict,
         )  # fmt: skip
     console(is_wide=True).print(table)

@@ -55,7 +55,8 @@ def write_plot(path: Path, pyplot: Any, study: "Study") -> None:
 
 def titles_of(study: "Study") -> list[str]:
     """Return the result that each panel shows, as a sentence; medians over the seeds."""
-    from recovery.accounting.goodput.time_words import figure, share
+    from rankmend.printable import figure
+    from recovery.accounting.goodput.time_words import share
     from recovery.lab.simulation.campaign import losses, total_parts
 
     parts = {name: part.p50 for name, part in total_parts(study.outcomes).items()}

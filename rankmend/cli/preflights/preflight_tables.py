@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING, Final
 
 from rankmend.cli import output
-from rankmend.cli.options import print_json, seconds, size
+from rankmend.cli.options import print_json, size
+from rankmend.printable import duration
 
 if TYPE_CHECKING:
     from agent.preflight.result_file import FlightResult
@@ -46,13 +47,13 @@ def print_plan(level: str, plan: "FlightRound", *, as_json: bool) -> None:
                     if step.needs_others
                     else loads or " ".join(step.program)
                 ),
-                seconds(spent_s),
-                seconds(step.deadline_s),
-                seconds(step.waits_s),
+                duration(spent_s),
+                duration(step.deadline_s),
+                duration(step.waits_s),
             )
     console = output.console()
     console.print(table)
-    text = f"{level}: a round ends within {seconds(plan.bound_s)}; it writes {size(written_bytes)}"
+    text = f"{level}: a round ends within {duration(plan.bound_s)}; it writes {size(written_bytes)}"
     console.print(Text(text), soft_wrap=True)
 
 
@@ -94,7 +95,7 @@ def print_result(result: "FlightResult") -> None:
         console.print(table)
     text = (
         f"{result.node}: {result.outcome.value.replace('_', ' ')} at level {result.level}, "
-        f"{counted(len(result.checks), 'check')} in {seconds(result.took_s)}"
+        f"{counted(len(result.checks), 'check')} in {duration(result.took_s)}"
     )
     console.print(Text(f"{text}{': ' + result.note if result.note else ''}"), soft_wrap=True)
     for name in result.left_behind:

@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING, Final
 
 from detectors.wording import counted
-from rankmend.cli.options import hours, seconds, size
+from rankmend.cli.options import size
+from rankmend.printable import duration
 
 if TYPE_CHECKING:
     from recovery.api import wire
@@ -31,7 +32,7 @@ def _which(view: "wire.CheckpointView") -> str:
     if view.step is not None:
         since = "" if view.steps_since is None else f" ({counted(view.steps_since, 'step')} ago)"
         parts.append(f"step {view.step}{since}")
-    parts.append(f"{hours(view.age_s)} old")
+    parts.append(f"{duration(view.age_s)} old")
     if view.size_bytes:
         parts.append(size(view.size_bytes))
     return ", ".join(parts)
@@ -41,13 +42,13 @@ def _how_long(view: "wire.CheckpointView") -> str:
     parts = []
     if view.save_s is not None:
         rate = f" ({size(view.write_bytes_per_s)}/s)" if view.write_bytes_per_s else ""
-        parts.append(f"a save takes {seconds(view.save_s)}{rate}")
+        parts.append(f"a save takes {duration(view.save_s)}{rate}")
     if view.stall_s is not None:
         bound = _SOURCES.get(view.stall_source, "")
-        parts.append(f"a save stops training for {bound}{seconds(view.stall_s)}")
+        parts.append(f"a save stops training for {bound}{duration(view.stall_s)}")
     if view.restore_s is not None:
         rate = f" ({size(view.read_bytes_per_s)}/s)" if view.read_bytes_per_s else ""
-        parts.append(f"the last restore took {seconds(view.restore_s)}{rate}")
+        parts.append(f"the last restore took {duration(view.restore_s)}{rate}")
     return "; ".join(parts)
 
 
@@ -75,7 +76,7 @@ def _what(view: "wire.SnapshotView") -> str:
     since = "" if view.steps_since is None else f" ({counted(view.steps_since, 'step')} ago)"
     parts = [f"step {view.step}{since}"]
     if view.age_s is not None:
-        parts.append(f"{hours(view.age_s)} old")
+        parts.append(f"{duration(view.age_s)} old")
     if view.size_bytes:
         parts.append(size(view.size_bytes))
     return ", ".join(parts)
@@ -92,14 +93,14 @@ def _copied(view: "wire.SnapshotView") -> str:
         if view.copied_steps_since is None
         else f" ({counted(view.copied_steps_since, 'step')} ago)"
     )
-    age = hours(view.copied_age_s)
+    age = duration(view.copied_age_s)
     return f"copies on other nodes: step {view.copied_step}{since}, {age} old, {size(view.copied_bytes)}"
 
 
 def _how_kept(view: "wire.SnapshotView") -> str:
     parts = []
     if view.stall_s is not None:
-        parts.append(f"a snapshot stops training for {seconds(view.stall_s)}")
+        parts.append(f"a snapshot stops training for {duration(view.stall_s)}")
     if view.held_bytes:
         most = (
             ""
@@ -126,13 +127,13 @@ def _snapshot_cost(view: "wire.SnapshotView") -> str:
     if best is None:
         return f"what snapshots cost is not known: {view.missing}" if view.held_bytes else ""
     rate = (
-        f"at one failure per {hours(view.failure_interval_s)} that leaves the nodes "
+        f"at one failure per {duration(view.failure_interval_s)} that leaves the nodes "
         f"({100 * view.stayed_ratio:.0f} % of all)"
     )
     if present is None:
-        return f"snapshots every {seconds(best.interval_s)} would cost {_share(best.total)} of goodput, {rate} ({view.formula})"
+        return f"snapshots every {duration(best.interval_s)} would cost {_share(best.total)} of goodput, {rate} ({view.formula})"
     line = (
-        f"snapshots every {seconds(present.interval_s)} cost {_share(present.total)} of goodput "
+        f"snapshots every {duration(present.interval_s)} cost {_share(present.total)} of goodput "
         f"({_parts(present)}, {rate}); "
     )
     return line + _better(present, best, view.formula)
@@ -143,7 +144,7 @@ def _cost(view: "wire.CheckpointView") -> str:
     if present is None or best is None:
         return f"what saving costs is not known: {view.missing}"
     line = (
-        f"checkpoints every {seconds(present.interval_s)} cost {_share(present.total)} of goodput "
+        f"checkpoints every {duration(present.interval_s)} cost {_share(present.total)} of goodput "
         f"({_parts(present)}, at {_failures(view)}); "
     )
     return line + _better(present, best, view.formula)
@@ -157,7 +158,7 @@ def _parts(cost: "wire.CostView") -> str:
 
 
 def _better(present: "wire.CostView", best: "wire.CostView", formula: str) -> str:
-    every = seconds(best.interval_s)
+    every = duration(best.interval_s)
     if present.total - best.total < _EQUAL:
         return f"the best interval, {every}, would cost no less ({formula})"
     return f"every {every} would cost {_share(best.total)} ({formula})"
@@ -165,8 +166,8 @@ def _better(present: "wire.CostView", best: "wire.CostView", formula: str) -> st
 
 def _failures(view: "wire.CheckpointView") -> str:
     """Return how often the job fails, and by which measure."""
-    rate = f"one failure per {hours(view.failure_interval_s)}"
-    ran = hours(view.ran_s)
+    rate = f"one failure per {duration(view.failure_interval_s)}"
+    ran = duration(view.ran_s)
     if view.failures < 0.5:  # half of one: it is a week of running ago
         return f"{rate}, as published: this job had none in {ran}"
     measured = f"{rate}, by {view.failures:.0f} in {ran}"

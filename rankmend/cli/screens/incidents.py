@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rankmend.cli import output
-from rankmend.cli.options import json_option, local_time, print_json, seconds, state_option
+from rankmend.cli.options import json_option, local_time, print_json, state_option
 from rankmend.cli.screens.status_watch import print_json_line
 from rankmend.cli.sources.controller_names import complete_job, complete_node, complete_story
 from rankmend.cli.sources.controller_options import Access, controller_options, is_local
 from rankmend.cli.sources.reader import find_empty, reading
 from rankmend.cli.times import SINCE, TimeOfDay, begin_of
-from rankmend.printable import printable
+from rankmend.printable import duration, printable
 
 if TYPE_CHECKING:
     from recovery.api import wire
@@ -72,6 +72,8 @@ def incidents(
     "duration" is the time until training went on; "loss" includes the steps made again.
     """
     since_unix_s = begin_of(since)
+    if follow:
+        output.say_looking("incidents")
     if not follow and job is None and find_empty(access, state_dir) is not None:
         _print_none(as_json=as_json)
         return
@@ -267,13 +269,13 @@ def _duration(row: dict[str, Any], now_unix_s: float | None) -> str:
     """Return the time from the fault until training went on, or until it was given up; so far, while it lasts."""
     took_s = row["total_s"] if row["total_s"] is not None else row["recovered_s"]
     if took_s is not None:
-        return seconds(took_s)
+        return duration(took_s)
     if row["outcome"] not in _OPEN:
         return "-"
     down_s = row["down_s"]
     if down_s is None and now_unix_s is not None:
         down_s = max(0.0, now_unix_s - row["opened_unix_s"]) + (row["phases"].get("detect_s") or 0)
-    return "open" if down_s is None else f"{seconds(down_s)} so far"
+    return "open" if down_s is None else f"{duration(down_s)} so far"
 
 
 def _loss(row: dict[str, Any], now_unix_s: float | None) -> str:
@@ -286,7 +288,7 @@ def _loss(row: dict[str, Any], now_unix_s: float | None) -> str:
         behind = max(0, row["highest_step"] - row["restored_step"])
         steps = f", {counted(behind, 'step')} to make again" if behind else ""
     if row["caught_up_s"] is not None:
-        return f"{seconds(row['caught_up_s'])}{steps}"
+        return f"{duration(row['caught_up_s'])}{steps}"
     said = _duration(row, now_unix_s)
     is_behind = row["outcome"] == "recovered" and bool(redone)
     return f"{said} and more{steps}" if is_behind else f"{said}{steps}"
@@ -338,9 +340,9 @@ def _number(seconds_taken: float | None) -> str:
 
 def line_of(row: dict[str, Any]) -> str:
     """Return an incident in one line."""
-    began = local_time(row["opened_unix_s"], "%Y-%m-%d %H:%M:%S %z")
+    began = local_time(row["opened_unix_s"], "%Y-%m-%d %H:%M:%S %Z")
     outcome = _word(row)
-    took = "" if row["total_s"] is None else f" after {seconds(row['total_s'])}"
+    took = "" if row["total_s"] is None else f" after {duration(row['total_s'])}"
     return f"{began}  {row['id']}  {row['job']}: {outcome}{took}: {_what(row)} (blamed: {row['blame']})"
 
 

@@ -7,16 +7,14 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from detectors.wording import counted
+from detectors.wording import counted, moment
+from rankmend.printable import duration, figure
 from recovery.accounting.goodput.figures import Figures, Reliability, figures_of
 from recovery.accounting.goodput.throughput import throughput_by_name
 from recovery.accounting.goodput.time_words import (
     anatomy_lines,
-    figure,
     gpu_hours,
     hours_name,
-    in_words,
-    moment,
     share,
     throughput_lines,
 )
@@ -76,7 +74,7 @@ def _ranks(paces: "Sequence[RankPace]") -> Table:
             table.add_row(
                 str(item.rank),
                 *(
-                    in_words(seconds)
+                    duration(seconds)
                     for seconds in (
                         step.step_s,
                         step.compute_s,
@@ -105,13 +103,13 @@ def _summary(reports: "Sequence[JobReport]") -> Table:
         figures = report.figures
         table.add_row(
             report.time.name + (" (watched)" if report.time.is_watched else ""),
-            in_words(figures.wall_s),
+            duration(figures.wall_s),
             gpu_hours(figures.device_s),
             _goodput(figures),
             share(figures.ettr_ratio),
-            in_words(figures.lost_s),
+            duration(figures.lost_s),
             str(figures.failures),
-            in_words(figures.mttr_s),
+            duration(figures.mttr_s),
         )
     return table
 
@@ -120,15 +118,15 @@ def _show_figures(out: "Console", figures: Figures, hours: str) -> None:
     """Print the figures of one job or of several; ``hours``: the unit of device time."""
     out.print(
         f"goodput {_goodput(figures)}, ETTR {share(figures.ettr_ratio)}, "
-        f"availability {share(figures.availability_ratio)}; lost in all {in_words(figures.lost_s)}"
+        f"availability {share(figures.availability_ratio)}; lost in all {duration(figures.lost_s)}"
     )
     out.print(
-        f"{counted(figures.failures, 'failure')}, MTBF {in_words(figures.mtbf_s)}, MTTR {in_words(figures.mttr_s)}; "
+        f"{counted(figures.failures, 'failure')}, MTBF {duration(figures.mtbf_s)}, MTTR {duration(figures.mttr_s)}; "
         f"{counted(figures.restarts, 'restart')}, per 1,000 {_days(hours)} {_restarts_often(figures, hours)}"
     )
     if figures.slow_s > 0:
         out.print(
-            f"{in_words(figures.slow_s)} of the training time ({share(figures.slow_s / figures.training_s)}) "
+            f"{duration(figures.slow_s)} of the training time ({share(figures.slow_s / figures.training_s)}) "
             "was spent waiting for a slow rank at each step"
         )
     out.print(_parts(figures, hours))
@@ -180,7 +178,7 @@ def _parts(figures: Figures, hours: str) -> Table:
     for part, item in figures.parts.items():
         table.add_row(
             part.value.replace("_", " "),
-            in_words(item.seconds),
+            duration(item.seconds),
             share(item.seconds / figures.wall_s),
             gpu_hours(item.device_s),
         )
@@ -191,7 +189,7 @@ def _losses(figures: Figures, hours: str) -> Table:
     table = _table("lost to", hours, "time")
     for loss in figures.losses[:_LOSSES_SHOWN]:
         note = " (part of the training time)" if loss.is_within_training else ""
-        table.add_row(loss.cause + note, gpu_hours(loss.device_s), in_words(loss.seconds))
+        table.add_row(loss.cause + note, gpu_hours(loss.device_s), duration(loss.seconds))
     left = len(figures.losses) - _LOSSES_SHOWN
     if left > 0:
         table.add_row(f"and {counted(left, 'smaller one')}", "", "")
@@ -204,9 +202,9 @@ def _groups(title: str, groups: Mapping[str, Reliability], hours: str) -> Table:
         table.add_row(
             name.replace("_", " "),
             str(item.failures),
-            in_words(item.mtbf_s),
+            duration(item.mtbf_s),
             gpu_hours(item.lost_device_s),
-            in_words(item.mttr_s),
+            duration(item.mttr_s),
         )
     return table
 
@@ -221,7 +219,7 @@ def _hardware(figures: Figures) -> Table:
             str(item.failures),
             gpu_hours(item.device_s),
             gpu_hours(item.mtbf_device_s),
-            in_words(item.mttr_s),
+            duration(item.mttr_s),
             figure(item.failures_per_1000_gpu_days),
         )
     return table

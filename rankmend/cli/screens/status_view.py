@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from detectors.wording import counted, rank_ranges
-from rankmend.cli.options import hours, local_time, print_json, seconds
+from rankmend.cli.options import local_time, print_json
 from rankmend.cli.output import clean
 from rankmend.cli.screens.checkpoint_lines import say_checkpoint, say_snapshots
 from rankmend.cli.screens.kubernetes_node_lines import render_kubernetes_nodes
@@ -19,7 +19,7 @@ from rankmend.cli.sources.controller_options import console
 from rankmend.cli.sources.picture import NOTHING_RUNS, Picture, Reader, Wanted
 from rankmend.cli.times import say_time
 from rankmend.cli.watched_lines import render_ranks, render_watched
-from rankmend.printable import printable
+from rankmend.printable import duration, printable
 from rankmend.rank_values import Unsaved
 
 if TYPE_CHECKING:
@@ -213,8 +213,9 @@ def _render_list(jobs: "Sequence[wire.JobView]") -> "list[RenderableType]":
     if not jobs:
         return []
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-    for column in ("job", "state", "id", "started", "duration", "script"):
-        table.add_column(column, overflow="fold", no_wrap=column == "started")
+    started = f"started ({local_time(time.time(), '%Z')})"
+    for column in ("job", "state", "id", started, "duration", "script"):
+        table.add_column(column, overflow="fold", no_wrap=column == started)
     for column in ("ranks", "nodes", "attempt", "incidents", "step"):
         table.add_column(column, justify="right")
     ordered = sorted(jobs, key=lambda job: (not _runs(job), -(job.began_unix_s or 0.0)))
@@ -227,7 +228,7 @@ def _render_list(jobs: "Sequence[wire.JobView]") -> "list[RenderableType]":
             Text(say_state(job.state), style=_COLOURS.get(job.state, "white")),
             job.job_id[:8],
             began,
-            "-" if job.lasted_s is None else hours(job.lasted_s),
+            "-" if job.lasted_s is None else duration(job.lasted_s),
             job.script or "-",
             *(str(number) for number in (job.world_size, job.nodes, job.attempt, job.incidents)),
             "-" if job.highest_step is None else str(job.highest_step),
@@ -363,7 +364,7 @@ def _parallel_text(reported: "wire.ParallelSizes") -> str:
 def say_down(job: "wire.JobView") -> str:
     """Return what the open incident of a job costs so far: time, ranks, and steps to make again where they are known."""
     assert job.down_s is not None, "called while an incident is open"
-    text = f"down {seconds(job.down_s)} so far, {counted(job.world_size, 'rank')} idle"
+    text = f"down {duration(job.down_s)} so far, {counted(job.world_size, 'rank')} idle"
     seen = job.checkpoint
     if seen is None or not seen.steps_since:
         return text
@@ -456,7 +457,7 @@ def _starts_text(node: "wire.NodeView") -> str:
 def _report_age_text(age_s: float | None) -> str:
     if age_s is None:
         return "not yet"
-    return f"{age_s:.1f} s ago" if age_s < 100 else f"{seconds(age_s)} ago"
+    return f"{age_s:.1f} s ago" if age_s < 100 else f"{duration(age_s)} ago"
 
 
 def _need(node: "wire.NodeView", *, has_finding: bool) -> int:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from detectors.wording import counted
+from detectors.wording import counted, moment
+from rankmend.printable import duration
 from recovery.accounting.goodput.job_time import JobTime
-from recovery.accounting.goodput.time_words import in_words, moment
 from recovery.accounting.goodput.timeline import TimeSpan
 
 WIDTH: Final = 1000.0  # units of the drawings
@@ -37,7 +37,7 @@ def timeline_bars(time: JobTime, spans_max: int) -> tuple[Bar, ...]:
             max(_WIDTH_MIN, span.length_s * scale),
             span.part.value,
             f"{moment(time.began_unix_s + span.begin_s)}: {span.part.value.replace('_', ' ')}, "
-            f"{in_words(span.length_s)}, attempt {span.attempt}, {counted(span.devices, 'rank')}",
+            f"{duration(span.length_s)}, attempt {span.attempt}, {counted(span.devices, 'rank')}",
         )
         for span in spans
     )

@@ -1,11 +1,10 @@
-"""Durations, shares and moments in words, for the terminal and the page. Pure."""
+"""Durations and shares in words, for the terminal and the page. Pure."""
 
-import math
 from collections.abc import Iterable
-from datetime import datetime, timezone
 from typing import Final
 
 from detectors.wording import counted
+from rankmend.printable import duration, figure
 from recovery.accounting.goodput.anatomy import HiddenTime, StepAnatomy
 from recovery.accounting.goodput.job_time import JobTime
 from recovery.accounting.goodput.throughput import Throughput
@@ -22,27 +21,6 @@ _GAPS: Final = {
     HiddenGap.UNSAMPLED.value: "DistributedDataParallel has not sampled an iteration yet",
     HiddenGap.WORKERS.value: "nothing reports how long the data loader's workers read",
 }
-
-
-def figure(value: float | None, digits: int = 3) -> str:
-    """Return a number with so many significant digits and with thousands, never as 5e+05; a dash for None."""
-    if value is None:
-        return "-"
-    if value == 0 or not math.isfinite(value):
-        return f"{value:g}"
-    decimals = min(12, digits - 1 - math.floor(math.log10(abs(value))))
-    text = f"{round(value, decimals):,.{max(0, decimals)}f}"
-    return text.rstrip("0").rstrip(".") if decimals > 0 else text
-
-
-def in_words(seconds: float | None) -> str:
-    """Return a duration with three significant figures; a dash for None."""
-    if seconds is None:
-        return "-"
-    for unit_s, unit in ((86400.0, "d"), (3600.0, "h"), (60.0, "min")):
-        if seconds >= 2 * unit_s:
-            return f"{figure(seconds / unit_s)} {unit}"
-    return f"{figure(seconds)} s"
 
 
 def share(ratio: float | None) -> str:
@@ -62,15 +40,6 @@ def hours_name(jobs: Iterable[JobTime]) -> str:
     return "GPU-hours" if seen and has_gpus else "rank-hours"
 
 
-def moment(unix_s: float) -> str:
-    """Return a time in UTC: whoever reads the page may be anywhere."""
-    try:
-        at = datetime.fromtimestamp(unix_s, tz=timezone.utc)
-    except (OverflowError, OSError, ValueError):
-        return f"{unix_s:g} s since 1970"
-    return at.strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
 def rate(per_s: float | None, unit: str) -> str:
     """Return a rate: FLOP with a prefix, others with thousands; a dash for None."""
     if per_s is None:
@@ -86,15 +55,15 @@ def rate(per_s: float | None, unit: str) -> str:
 def anatomy_line(anatomy: StepAnatomy) -> str:
     """Return the mean step and its parts in one line."""
     parts = [
-        f"{name} {in_words(seconds)} ({share(seconds / anatomy.step_s)})"
+        f"{name} {duration(seconds)} ({share(seconds / anatomy.step_s)})"
         for name, seconds in anatomy.parts.items()
     ]
     waited = (
         ""
         if anatomy.waited_s is None
-        else f"; {in_words(anatomy.waited_s)} waiting for other ranks"
+        else f"; {duration(anatomy.waited_s)} waiting for other ranks"
     )
-    return f"a step takes {in_words(anatomy.step_s)}: {', '.join(parts)}{waited}"
+    return f"a step takes {duration(anatomy.step_s)}: {', '.join(parts)}{waited}"
 
 
 def anatomy_lines(anatomy: StepAnatomy) -> list[str]:
@@ -124,7 +93,7 @@ def _hidden_line(kind: str, time: HiddenTime) -> str:
 
 
 def _with_share(seconds: float, ratio: float | None) -> str:
-    return f"{in_words(seconds)} ({share(ratio)})"
+    return f"{duration(seconds)} ({share(ratio)})"
 
 
 def throughput_lines(throughput: Throughput) -> list[str]:

@@ -2,11 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timezone
 from typing import Any, Final
 
-from rankmend.printable import printable
-from recovery.accounting.goodput.time_words import figure, in_words
+from detectors.wording import moment
+from rankmend.printable import duration, figure, printable
 from recovery.accounting.observe_mode.verdict import HindsightVerdict, JudgedDecision
 
 CSV_HEAD: Final = (
@@ -64,7 +63,7 @@ def csv_rows(judged: Sequence[JudgedDecision]) -> Iterator[tuple[str, ...]]:
     for item in judged:
         decision = item.decision
         cells = (
-            moment(decision.at_unix_s),
+            moment(decision.at_unix_s, "%Y-%m-%d %H:%M:%SZ"),
             decision.job,
             decision.job_id,
             decision.incident_id,
@@ -93,11 +92,7 @@ def say_saved(decision: JudgedDecision) -> str:
         if decision.saved_gpu_hours is None
         else f", {figure(decision.saved_gpu_hours)} GPU-hours"
     )
-    return f"{in_words(decision.saved_s)}{hours} ({decision.basis})"
-
-
-def moment(unix_s: float) -> str:
-    return datetime.fromtimestamp(unix_s, timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")
+    return f"{duration(decision.saved_s)}{hours} ({decision.basis})"
 
 
 def _number(value: float | None) -> str:

@@ -2,11 +2,10 @@
 `recovery.journal.narration.narrator` does so for a job's.
 """
 
-from datetime import datetime, timezone
 from typing import Final
 
 from detectors.fabric.probe_evidence import ProbeSays
-from detectors.wording import counted, names_in_words, ranks_in_words
+from detectors.wording import counted, moment, names_in_words, ranks_in_words
 from recovery.journal.cluster_records import (
     Acknowledged,
     BlameConfirmed,
@@ -125,7 +124,7 @@ def narrate_cluster(record: ClusterRecord) -> str:  # noqa: PLR0911, PLR0912 - a
             return f"taken back from {nodes}: what {ids} counted{_why(record.reason)}{freed}"
         case NodeHeld():
             held = "drained" if record.hold is Hold.DRAIN else "quarantined"
-            until = "" if record.until_unix_s is None else f" until {_moment(record.until_unix_s)}"
+            until = "" if record.until_unix_s is None else f" until {moment(record.until_unix_s)}"
             return f"{record.node} is {held}{until} by {record.who}{_why(record.reason)}"
         case LemonFound():
             does = "would keep" if record.is_dry else "keeps"
@@ -141,7 +140,7 @@ def narrate_cluster(record: ClusterRecord) -> str:  # noqa: PLR0911, PLR0912 - a
             words = record.step.replace("_", " ")
             return f"allowed for {record.incident_id}, try {record.try_number}: {words}{left}"
         case WindowAdded():
-            span = f"from {_moment(record.from_unix_s)} to {_moment(record.until_unix_s)}"
+            span = f"from {moment(record.from_unix_s)} to {moment(record.until_unix_s)}"
             names = names_in_words(record.nodes)
             return f"maintenance of {names} {span}, by {record.who}{_why(record.reason)}"
         case WindowRemoved():
@@ -184,11 +183,3 @@ def _scope(scope: str) -> str:
 
 def _why(reason: str) -> str:
     return f": {reason}" if reason else ""
-
-
-def _moment(unix_s: float) -> str:
-    try:
-        at = datetime.fromtimestamp(unix_s, tz=timezone.utc)
-    except (OverflowError, OSError, ValueError):
-        return f"{unix_s:g} s since 1970"
-    return at.strftime("%Y-%m-%d %H:%M UTC")

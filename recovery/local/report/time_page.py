@@ -8,19 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from detectors.wording import counted
-from rankmend.printable import printable
+from detectors.wording import counted, moment
+from rankmend.printable import duration, figure, printable
 from recovery.accounting.goodput.figures import cause_in_words, figures_of
 from recovery.accounting.goodput.job_time import IncidentTime, JobTime
 from recovery.accounting.goodput.throughput import throughput_by_name
 from recovery.accounting.goodput.time_bars import WIDTH, Bar, timeline_bars
 from recovery.accounting.goodput.time_words import (
     anatomy_lines,
-    figure,
     gpu_hours,
     hours_name,
-    in_words,
-    moment,
     share,
     throughput_lines,
 )
@@ -74,7 +71,7 @@ def render_page(
         lstrip_blocks=True,
     )
     environment.filters.update(
-        span=in_words,
+        span=duration,
         share=share,
         hours=gpu_hours,
         figure=figure,
@@ -136,7 +133,7 @@ def _ledger(report: JobReport) -> list[Bar]:
     wall_s = report.figures.wall_s
     for part, item in report.figures.parts.items():
         width = WIDTH * item.seconds / wall_s
-        title = f"{part.value}: {in_words(item.seconds)}, {share(item.seconds / wall_s)}"
+        title = f"{part.value}: {duration(item.seconds)}, {share(item.seconds / wall_s)}"
         bars.append(Bar(x, width, part.value, title))
         x += width
     return bars
@@ -153,7 +150,7 @@ def _waterfall(item: IncidentTime, time: JobTime) -> _Waterfall:
             (span.begin_s - begin_s) * scale,
             max(1.0, span.length_s * scale),
             span.part.value,
-            f"{span.part.value}: {in_words(span.length_s)}"
+            f"{span.part.value}: {duration(span.length_s)}"
             + (" (estimated)" if span.is_estimated else ""),
             y=20.0 * place,
         )
@@ -165,7 +162,7 @@ def _waterfall(item: IncidentTime, time: JobTime) -> _Waterfall:
         cause_in_words(item),
         finding.summary,
         account.state.phase.value,
-        in_words(account.total_s),
+        duration(account.total_s),
         tuple(bars),
         20.0 * len(bars),
     )
@@ -182,7 +179,7 @@ def _heat(paces: Sequence[RankPace]) -> list[dict[str, Any]]:
             "x": place % _HEAT_COLUMNS,
             "y": place // _HEAT_COLUMNS,
             "heat": (pace.step_s - low) / spread if spread else 0.0,
-            "title": f"rank {pace.rank}: {in_words(pace.step_s)} a step",
+            "title": f"rank {pace.rank}: {duration(pace.step_s)} a step",
         }
         for place, pace in enumerate(shown)
     ]

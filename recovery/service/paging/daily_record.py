@@ -9,11 +9,12 @@ from datetime import datetime, timedelta, timezone
 from typing import Final
 
 from detectors.finding import Severity
+from detectors.wording import moment
 from rankmend.printable import printable
 from recovery.controller.cluster.notices import DAILY_RECORD
 from recovery.journal.cluster_records import CauseTold
 from recovery.service.paging.trouble import QUARANTINED, PresentTrouble
-from recovery.service.paging.wording import hours, moment
+from recovery.service.paging.wording import hours
 
 STANDS_S: Final = 43_200.0
 _DAY: Final = timedelta(days=1)

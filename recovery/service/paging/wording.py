@@ -4,13 +4,11 @@ Every text is one line, bounded and printable, whatever a job's name or an alert
 """
 
 from collections.abc import Sequence
-from datetime import datetime, timezone
 from typing import Final
 
 from detectors.finding import Severity
-from detectors.wording import counted, names_in_words
-from rankmend.printable import printable
-from recovery.accounting.goodput.time_words import figure
+from detectors.wording import counted, moment, names_in_words
+from rankmend.printable import figure, printable
 from recovery.journal.cluster_records import CauseTold
 from recovery.service.paging.causes import OpenCause
 from recovery.service.paging.trouble import PresentTrouble
@@ -82,11 +80,6 @@ def summary_of(reported: CauseTold, need: str) -> str:
         what = f"{_line(reported.part)}: {what}"
     parts = [part for part in (need, idle, what) if part]
     return _cut(f"{_subject(reported)}: {'; '.join(parts)}")
-
-
-def moment(unix_s: float) -> str:
-    """Return a time in UTC, to the second."""
-    return datetime.fromtimestamp(unix_s, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def hours(gpu_s: float) -> str:

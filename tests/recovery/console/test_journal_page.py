@@ -50,7 +50,7 @@ SAID: dict[Record, str] = {
     ),
     NodeHeld("n1", Hold.DRAIN, "ann", "fan", None): "n1 is drained by ann: fan",
     NodeHeld("n1", Hold.QUARANTINE, "policy", "", 0.0): (
-        "n1 is quarantined until 1970-01-01 00:00 UTC by policy"
+        "n1 is quarantined until 1970-01-01 00:00:00 UTC by policy"
     ),
     NodeReleased("n1", "ann", "mended"): "n1 is taken back by ann: mended",
     Paused("cluster", "ann", "move"): "the whole cluster is paused by ann: move",
@@ -58,7 +58,7 @@ SAID: dict[Record, str] = {
     Spent("j", "j-1", 2, "restart_in_place", (), True): "allowed for j-1, try 2: restart in place",
     Spent("j", "j-1", 1, "move", ("n1",), True): "allowed for j-1, try 1: move, leaving n1",
     WindowAdded("w1", ("n*",), 0.0, 3600.0, "ann", "fans"): (
-        "maintenance of n* from 1970-01-01 00:00 UTC to 1970-01-01 01:00 UTC, by ann: fans"
+        "maintenance of n* from 1970-01-01 00:00:00 UTC to 1970-01-01 01:00:00 UTC, by ann: fans"
     ),
     WindowRemoved("w1", "ann", ""): "maintenance window w1 is removed by ann",
     Acknowledged("j-1", "ann", "seen"): "j-1 is acknowledged by ann: seen",

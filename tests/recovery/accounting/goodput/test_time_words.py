@@ -2,7 +2,8 @@
 
 import pytest
 
-from recovery.accounting.goodput.time_words import figure, gpu_hours, in_words
+from rankmend.printable import duration, figure
+from recovery.accounting.goodput.time_words import gpu_hours
 
 
 @pytest.mark.parametrize(
@@ -24,7 +25,7 @@ def test_figure_has_thousands_and_no_exponent(value: float | None, shown: str) -
 
 
 def test_long_times_and_many_gpu_hours_have_no_exponent() -> None:
-    assert in_words(86400.0 * 1234) == "1,230 d"
-    assert in_words(0.0826) == "0.0826 s"
+    assert duration(86400.0 * 1234) == "1,230 d"
+    assert duration(0.0826) == "0.0826 s"
     assert gpu_hours(3600.0 * 1_234_567) == "1,234,567"
     assert gpu_hours(45.25) == "0.0126"
