@@ -1,6 +1,7 @@
 """The state of a job and of its ranks, as the API, the commands and the console show it. Pure."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from recovery.api import wire
 from recovery.api.parallel_sizes import to_wire
@@ -11,6 +12,10 @@ from recovery.journal.incident_machine import Phase
 from recovery.journal.ledger import Ledger, OpenIncident, Wish, stands_paused
 from recovery.journal.limits import Policy, patience_left, restarts_left
 from recovery.journal.narration.cluster_narrator import describe_now
+
+UNMANAGED: Final = (
+    "not managed"  # state of a job for which nothing can be decided now: its problem says why
+)
 
 
 def view_ranks(job_id: str, picture: RankPicture | None) -> wire.RankMap:

@@ -161,6 +161,11 @@ class Controller:
         return self._book.error
 
     @property
+    def journal_trouble(self) -> str | None:
+        """The same for people, with what follows and since when."""
+        return self._book.trouble
+
+    @property
     def is_calm(self) -> bool:
         """Return whether ranks run and nothing is being done about them: ticks may be rarer."""
         ledger = self.ledger
@@ -202,7 +207,9 @@ class Controller:
             )
         )
         if settings.budgets_reset_by is not None:
-            records.append(BudgetsReset(settings.budgets_reset_by, "asked for at the start"))
+            records.append(
+                BudgetsReset(settings.budgets_reset_by, "requested at the start (--reset-budgets)")
+            )
         if settings.claim_taken is not None:
             records.append(settings.claim_taken)
         if settings.layout != self.ledger.layout:
@@ -365,7 +372,7 @@ class Controller:
             if self._situation.settle() and self._book.is_writable(now_s):
                 self._decide(now_s)
         except JournalError as error:
-            self._book.note_failure(error, now_s)
+            self._book.note_failure(error, now_s, self._situation.now_unix_s())
         if self._book.error is not None:
             self._do_without_journal(now_s)
         self._situation.resend(now_s)

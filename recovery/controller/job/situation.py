@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import reduce
 from typing import Final, Protocol
 
+from detectors.wording import moment
 from rankmend.backoff import Backoff
 from rankmend.clock import Clock
 from rankmend.errors import JournalError, RankmendError
@@ -95,6 +96,7 @@ class JobMemory:
         self._durable = self.ledger.number
         self.warnings: tuple[str, ...] = ()
         self.error: str | None = None  # why the journal can't be written at the moment
+        self._failing_since_unix_s = 0.0
         self._retry_at_s = 0.0
         self._failures = 0  # in a row
 
@@ -190,9 +192,18 @@ class JobMemory:
         """Return whether it is time to try (again) to write."""
         return now_s >= self._retry_at_s
 
-    def note_failure(self, error: JournalError, now_s: float) -> None:
+    @property
+    def trouble(self) -> str | None:
+        """Return, for people, that nothing can be decided now, since when and why; None: the journal takes records."""
+        if self.error is None:
+            return None
+        since = moment(self._failing_since_unix_s)
+        return f"decisions can't be recorded (since {since}), so nothing is restarted: {self.error}"
+
+    def note_failure(self, error: JournalError, now_s: float, now_unix_s: float) -> None:
         """Note a failed write; the next one is tried after a pause."""
         if self.error is None:
+            self._failing_since_unix_s = now_unix_s
             log.error(
                 "journal can't be written: nothing is restarted until it can",
                 extra={"error": str(error)},
@@ -311,6 +322,10 @@ class Situation:
     def now_s(self) -> float:
         """Return the time up to which the nodes' reports were received: it dates all of them."""
         return self._hearing.now_s()
+
+    def now_unix_s(self) -> float:
+        """Return the time of day, for people."""
+        return self._clock.unix_s()
 
     def age_s(self, at: Moment) -> float:
         """Return how old a record is."""

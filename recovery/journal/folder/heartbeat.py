@@ -3,6 +3,9 @@
 Its ranks end with it, and a launcher that is killed writes no record. The next one journals how long ago
 that was, so that the time in between is not taken for training. Written in place about once a second and
 never synced: kill -9 loses none of it, a power cut what the kernel had not written yet.
+
+Its second line says why the launcher can't decide now, for `rankmend status`: its journal can't be written. The file has its
+full size from the first beat on, so a full disk takes the line.
 """
 
 import contextlib
@@ -19,7 +22,7 @@ log = logging.getLogger(__name__)
 
 FILE: Final = "alive"
 BEAT_S: Final = 1.0
-_BYTES_MAX: Final = 256
+_BYTES: Final = 1024
 
 
 class Heartbeat:
@@ -31,6 +34,7 @@ class Heartbeat:
         self._clock = clock
         self._boot_id = boot_id
         self._beat_at_s = -math.inf
+        self._trouble = ""
         self._descriptor: int | None = None
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         with contextlib.suppress(OSError):
@@ -41,19 +45,22 @@ class Heartbeat:
         if self._descriptor is None:
             return None
         with contextlib.suppress(OSError):
-            last = _parse(os.pread(self._descriptor, _BYTES_MAX, 0))
+            last = _parse(os.pread(self._descriptor, _BYTES, 0))
             return None if last is None else last.until_s(self._now())
         return None
 
-    def beat(self) -> None:
-        """Note that this process lives, at most once in `BEAT_S`."""
+    def beat(self, trouble: str = "") -> None:
+        """Note that this process lives, at most once in `BEAT_S`, and at once what keeps it from deciding."""
         now = self._now()
-        if self._descriptor is None or now.monotonic_s - self._beat_at_s < BEAT_S:
+        if self._descriptor is None:
             return
-        self._beat_at_s = now.monotonic_s
+        if trouble == self._trouble and now.monotonic_s - self._beat_at_s < BEAT_S:
+            return
+        self._beat_at_s, self._trouble = now.monotonic_s, trouble
         line = f"{now.monotonic_s:.3f} {now.unix_s:.3f} {now.boot_id}\n"
+        body = line.encode("ascii", "replace") + " ".join(trouble.split()).encode()
         with contextlib.suppress(OSError):
-            os.pwrite(self._descriptor, line.encode("ascii", "replace")[:_BYTES_MAX], 0)
+            os.pwrite(self._descriptor, body[: _BYTES - 1].ljust(_BYTES, b"\n"), 0)
             if not self._is_removed and os.fstat(self._descriptor).st_nlink == 0:
                 self._is_removed = True
                 log.warning(
@@ -73,14 +80,25 @@ class Heartbeat:
 
 def read_heartbeat(folder: Path) -> Moment | None:
     """Return when a job's launcher was last alive; None: not known."""
+    return _parse(_read(folder))
+
+
+def read_trouble(folder: Path) -> str | None:
+    """Return what kept a job's launcher from deciding when it was last alive; None: nothing, or not known."""
+    body = _read(folder)
+    lines = body.decode("utf-8", "replace").split("\n")
+    return lines[1] or None if len(lines) > 1 and _parse(body) is not None else None
+
+
+def _read(folder: Path) -> bytes:
     try:
         descriptor = os.open(folder / FILE, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
-        return None
+        return b""
     try:
-        return _parse(os.pread(descriptor, _BYTES_MAX, 0))
+        return os.pread(descriptor, _BYTES, 0)
     except OSError:
-        return None
+        return b""
     finally:
         os.close(descriptor)
 

@@ -40,11 +40,11 @@ class InProcessLink:
         membership: Membership,
         empty_through: int,
         read_figures: Callable[[Controller], CheckpointFigures | None] = lambda _controller: None,
-        beat: Callable[[], None] = lambda: None,
+        beat: Callable[[str], None] = lambda _trouble: None,
     ) -> None:
         """``read_figures`` returns what the node's agent is to export of the job's checkpoints.
 
-        ``beat`` is called at each turn of the controller, to note that it lives.
+        ``beat`` is called at each turn of the controller, to note that it lives, and why it can't decide, or "".
         """
         self.membership = membership
         self.empty_through = empty_through
@@ -129,7 +129,7 @@ class InProcessLink:
                         self._controller.handle_report(report)
                 self._answer_calls()
                 self._controller.tick()
-                self._beat()
+                self._beat(self._controller.journal_trouble or "")
                 self._show_figures()
         except Exception as error:
             log.exception("the controller failed")

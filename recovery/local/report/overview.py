@@ -24,10 +24,11 @@ from recovery.checkpoints.snapshots.leftovers import FOLDER
 from recovery.checkpoints.snapshots.listing import kept_of, list_held
 from recovery.checkpoints.snapshots.memory import NodeMemory, newest_step_of
 from recovery.console.views.incident_view import entries_of_incident
-from recovery.console.views.job_view import reason_of, state_of, view_ledger
+from recovery.console.views.job_view import UNMANAGED, reason_of, state_of, view_ledger
 from recovery.console.views.snapshot_view import view_snapshots
 from recovery.journal.attempt_records import AttemptStarted, hidden_communication, hidden_io
 from recovery.journal.fold.entry_fold import fold_all
+from recovery.journal.folder.heartbeat import read_trouble
 from recovery.journal.folder.job_folder import is_held, list_folders, read_json, read_quietly
 from recovery.journal.job_records import JobEnded, JobOpened, LauncherStarted
 from recovery.journal.ledger import Ledger
@@ -95,6 +96,7 @@ def view_job(
     except (JournalError, ConfigError, LaunchError) as error:
         problem = str(error)
     held = is_held(folder)
+    trouble = read_trouble(folder) if held else None
     start = read_quietly(folder / "run.json")
     run = start if held else {}
     runtime = Path(path) if isinstance(path := run.get("runtime"), str) else None
@@ -103,9 +105,9 @@ def view_job(
         ledger,
         job_id=str(job.get("job_id", ledger.job_id or "")),
         name=(name := str(job.get("name") or name_of(folder, entries))),
-        state=_state(ledger, is_held=held),
+        state=_state(ledger, is_held=held, trouble=trouble),
         reason=reason_of(ledger, name),
-        problem=problem,
+        problem=problem or trouble,
         now_unix_s=now_unix_s,
         snapshots=None
         if runtime is None
@@ -346,12 +348,12 @@ def _median_step_seconds(records: tuple[progress.StepRecord, ...]) -> float | No
     return sorted(times)[len(times) // 2] if times else None
 
 
-def _state(ledger: Ledger, *, is_held: bool) -> str:
+def _state(ledger: Ledger, *, is_held: bool, trouble: str | None) -> str:
     if ledger.ended is not None:
         return ledger.ended.kind.value
     if not is_held:
         return "interrupted"  # its launcher died; the same command takes it up again
-    return state_of(ledger)
+    return state_of(ledger) if trouble is None else UNMANAGED
 
 
 def name_of(folder: Path, entries: tuple[Entry, ...]) -> str:

@@ -10,6 +10,7 @@ import msgspec
 
 from detectors.wording import counted
 from recovery.api import wire
+from recovery.console.views.job_view import UNMANAGED
 from recovery.service.fleet.peers import ToldElsewhere
 from recovery.service.http.backend import Backend
 from recovery.service.http.call import Call
@@ -21,7 +22,6 @@ from recovery.service.jobs.job_store import JobElsewhere, OtherController
 from recovery.service.roles import Subject
 
 UNHEARD: Final = "not heard"  # state of a job whose controller doesn't answer
-UNOWNED: Final = "not managed"  # of one that has no controller now
 
 _SHOWN: Final = frozenset({"job", "ranks"})
 
@@ -99,7 +99,7 @@ def _last_of(backend: Backend, job_id: str, elsewhere: JobElsewhere) -> wire.Job
         job_id=job_id,
         name=stored.join.name,
         owner=stored.owner,
-        state=UNOWNED if peer is None else UNHEARD,
+        state=UNMANAGED if peer is None else UNHEARD,
         attempt=0,
         world_size=0,
         nodes=0,

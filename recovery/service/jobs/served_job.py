@@ -91,7 +91,7 @@ class Core(Protocol):
     @property
     def ledger(self) -> Ledger: ...
     @property
-    def journal_error(self) -> str | None: ...
+    def journal_trouble(self) -> str | None: ...
     @property
     def waits(self) -> str | None: ...
     def start(self) -> None: ...
@@ -554,7 +554,7 @@ class Job:
     def _tick(self) -> None:
         controller = self._live()
         controller.tick()
-        self.problem = controller.journal_error or controller.waits
+        self.problem = controller.journal_trouble or controller.waits
         if self.failures and self.clock.now_s() - self.retry_at_s > BACKOFF.cap_s:
             self.failures = 0
 
@@ -593,7 +593,7 @@ class Job:
             self._fail(error)
         else:
             if self.controller is not None and self.problem is not None:
-                self.problem = self.controller.journal_error or self.controller.waits
+                self.problem = self.controller.journal_trouble or self.controller.waits
 
     def _fail(self, error: Exception) -> None:
         """Drop the controller, and rebuild it from the journal after a pause."""

@@ -14,7 +14,7 @@ from detectors.parts.fleet_parts import SharedKind
 from detectors.parts.shared_blame import explain_network
 from rankmend.errors import RankmendError
 from recovery.api import nccl_shares, wire
-from recovery.console.views.job_view import reason_of, script_of, state_of, view_ledger
+from recovery.console.views.job_view import UNMANAGED, reason_of, script_of, state_of, view_ledger
 from recovery.console.views.plan_view import view_plan
 from recovery.console.views.snapshot_view import view_snapshots
 from recovery.controller.cluster.cluster import ClusterController
@@ -136,8 +136,8 @@ def view_ended(found: FoundJobs) -> wire.JobView:
 
 
 def _state_of(controller: Core | None, ledger: Ledger) -> str:
-    if controller is None:
-        return "not managed"
+    if controller is None or controller.journal_trouble is not None:
+        return UNMANAGED
     return "not adopted" if controller.waits is not None else state_of(ledger)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from recovery.journal.folder.heartbeat import FILE, Heartbeat, read_heartbeat
+from recovery.journal.folder.heartbeat import FILE, Heartbeat, read_heartbeat, read_trouble
 from recovery.journal.ledger import Moment
 
 
@@ -54,11 +54,32 @@ def test_it_beats_once_a_second(tmp_path: Path) -> None:
     assert read_heartbeat(tmp_path) == Moment(5000.0, 101.0, "boot-1")
 
 
+def test_why_a_launcher_cannot_decide_is_known_at_once_and_takes_no_room(tmp_path: Path) -> None:
+    clock = HeldClock()
+    with closing(Heartbeat(tmp_path, clock, "boot-1")) as heartbeat:
+        heartbeat.beat()
+        size = (tmp_path / FILE).stat().st_size
+        assert read_trouble(tmp_path) is None
+
+        heartbeat.beat("the disk\nis full: /jobs/säge " + "x" * 2000)
+        found = read_trouble(tmp_path)
+        assert found is not None
+        assert found.startswith("the disk is full: /jobs/säge xxx")
+        assert (tmp_path / FILE).stat().st_size == size
+        assert read_heartbeat(tmp_path) == Moment(5000.0, 100.0, "boot-1")
+
+        heartbeat.beat()
+
+    assert read_trouble(tmp_path) is None
+    assert (tmp_path / FILE).stat().st_size == size
+
+
 @pytest.mark.parametrize("body", [b"", b"x", b"1 2", b"nan 5 b\n", b"inf inf b\n", b"\xff" * 300])
 def test_a_file_that_is_none_of_ours_tells_nothing(tmp_path: Path, body: bytes) -> None:
     (tmp_path / FILE).write_bytes(body)
 
     assert read_heartbeat(tmp_path) is None
+    assert read_trouble(tmp_path) is None
     assert age_s(tmp_path, HeldClock()) is None
 
 

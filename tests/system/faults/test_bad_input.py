@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from rankmend.clock import SystemClock
 from recovery.journal.job_records import TailCut
 from recovery.launcher.processes.process_tree import find_marked
+from recovery.local.report.overview import StoredJobView, view_job, view_ranks
 from tests.support import forked_cli
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.system.faults.harness import Job, assert_recovered, kill
@@ -281,11 +283,20 @@ def test_a_full_disk_under_the_journal_stops_no_training_and_nothing_is_done_unr
     eventually(lambda: "journal can't be written" in job.output, "the full disk is told")
     assert "restart: attempt 2" not in job.output
     assert find_marked(job_id), "nobody was fenced without a record"
+    eventually(
+        lambda: "can't be recorded (since 20" in (seen_now(folder).problem or ""), "status says so"
+    )
+    assert seen_now(folder).state == "not managed"
     fill.unlink()
 
     assert job.wait() == 0, job.output
     assert job.result() == undisturbed
     job.expect_output("restart: attempt 2")
+
+
+def seen_now(folder: Path) -> StoredJobView:
+    """Return what `rankmend status` shows of a job."""
+    return view_job(folder, SystemClock().now_s)
 
 
 def read_job_id(path: Path) -> str | None:
@@ -298,8 +309,6 @@ def read_job_id(path: Path) -> str | None:
 
 
 def read_pids(runtime: Path, count: int) -> dict[int, int] | None:
-    from recovery.local.report.overview import view_ranks
-
     ranks = {rank.rank: rank.pid for rank in view_ranks(runtime, lambda: 1e12) if rank.step}
     return ranks if len(ranks) == count else None
 

@@ -491,6 +491,10 @@ def test_a_journal_that_fails_stops_nothing_and_decides_nothing(training: Bench)
         training.tell(after_s=1.0)
     assert len(training.orders) == orders
     assert "ENOSPC" in training.control.journal_error
+    trouble = training.control.journal_trouble
+    assert trouble is not None
+    assert trouble.startswith("decisions can't be recorded (since 2023-11-14 22:30:02 UTC), ")
+    assert trouble.endswith(f"so nothing is restarted: {training.control.journal_error}")
     assert training.control.outcome is None
 
     training.journal.is_failing = False

@@ -25,6 +25,7 @@ class FakeController:
     """Answers each report with an order, until the second report ends the job."""
 
     is_calm = True
+    journal_trouble = None
 
     def __init__(self, orders: Orders, error: Exception | None = None) -> None:
         self.orders, self.error = orders, error
