@@ -31,6 +31,7 @@ def console(state_dir: Path | None, port: int) -> None:
 
     Prints an address that works once, on 127.0.0.1 only. The pages change nothing. Ctrl-C ends it.
     """
+    echo("rankmend: starting the console, its address follows; Ctrl-C ends it", err=True)
     from rankmend.errors import RankmendError
 
     try:
@@ -60,7 +61,7 @@ class _Teller:
 
     def tell(self, address: str) -> None:
         if self._is_first:
-            echo(f"rankmend: the console of {self._state}; Ctrl-C ends it. Open:\n  {address}")
+            echo(f"rankmend: the console of {self._state}. Open:\n  {address}")
             self._is_first = False
             take_over()  # from now on a terminal that is closed or stopped must not stop the pages
         else:

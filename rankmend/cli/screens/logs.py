@@ -36,7 +36,10 @@ Examples:
     help="Show this rank only. [default: all of this machine]",
 )
 @click.option(
-    "--attempt", type=click.IntRange(min=1), metavar="N", help="[default: the newest attempt]"
+    "--attempt",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Show this attempt only. [default: the newest]",
 )
 @click.option(
     "-n",
@@ -76,8 +79,14 @@ def logs(
     if retained.folder is None:
         _explain_none(retained, last_words(folder))
     printer = _Printer(retained, rank, attempt, lines)
-    if not printer.print_new() and not follow:
+    has_output = printer.print_new()
+    if not has_output and not follow:
         fail(_nothing_there_text(retained, rank, attempt))
+    if not has_output:
+        echo(
+            "rankmend: no output yet; new lines follow until the job ends or you press Ctrl-C",
+            err=True,
+        )
     if follow:
         _follow(printer, lambda: is_held(folder))
     printer.print_rest()

@@ -5,9 +5,14 @@ from pathlib import Path
 import click
 
 from rankmend.cli.options import json_option, state_option
-from rankmend.cli.output import echo
+from rankmend.cli.output import echo, say_looking
 from rankmend.cli.sources.controller_names import complete_job
-from rankmend.cli.sources.controller_options import Access, controller_options, is_own_state
+from rankmend.cli.sources.controller_options import (
+    Access,
+    controller_options,
+    is_local,
+    is_own_state,
+)
 from rankmend.cli.sources.picture import NOTHING_RUNS, Wanted
 from rankmend.cli.sources.reader import find_empty, has_watched, reading
 
@@ -43,8 +48,12 @@ def status(
     JOB is the beginning of a job's name or UUID. Asks the controller if one is named, else reads this
     machine's state folder.
     """
+    if watch:
+        say_looking("jobs")
     empty = None if watch or as_json or job is not None else find_empty(access, state_dir)
-    if empty is not None and not (is_own_state() and has_watched()):
+    # Who goes on looking sees a job that starts later.
+    with_watched = is_local(access) and is_own_state() and (watch or has_watched())
+    if empty is not None and not with_watched:
         echo(str(empty))
         echo(NOTHING_RUNS)
         return
@@ -52,7 +61,7 @@ def status(
 
     wanted = Wanted(job, show_all, show_nodes)
     try:
-        with reading(access, state_dir, with_watched=True) as reader:
+        with reading(access, state_dir, with_watched=with_watched) as reader:
             show(reader, wanted, as_json=as_json, watch=watch)
     except KeyboardInterrupt:
         if not watch:
