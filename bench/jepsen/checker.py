@@ -37,7 +37,7 @@ class Rule(Enum):
     STARTED_ONCE = "a node starts the ranks of an attempt once"
     ALONE = "ranks of an attempt start when none of another one is alive, and no rank runs twice"
     BUDGET = "budgets are never exceeded, of a job or of the cluster"
-    ENDED = "once the faults are over, every incident ends: recovered or escalated"
+    ENDED = "once the faults are over, every incident ends: recovered or given up"
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ def _now(made: Dashboard) -> None:
     notices = f"max by (cluster, instance, notice) (rankmend_controller_notices{{{CLUSTER}}})"
     for panel in (
         number(
-            "Escalated",
+            "Gave up",
             f'sum(rankmend_controller_notices{{notice="RankmendIncidentEscalated",{CLUSTER}}}) or vector(0)',
             "Jobs that are stopped and that rankmend has given up.",
             steps=BAD_ABOVE_ZERO,

@@ -289,7 +289,7 @@ HOST_CHECKS: Final[tuple[HostCheck[HostFacts], ...]] = (
     HostCheck(
         "clock_kept",
         HostPart.CLOCK,
-        "clock is kept",
+        "time service",
         "TLS (certificates are not valid yet, or no more) and times of logs that can be compared",
         _clock,
     ),

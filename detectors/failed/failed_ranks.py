@@ -267,7 +267,8 @@ def _summary(
     at = "" if step is None else f" after step {step}"
     said = named.said[:_TEXT_CHARS_MAX]
     if not ranks and world_size > 1:
-        return f"all {world_size} ranks ended alike{at}: {said}"
+        who = "both ranks" if world_size == 2 else f"all {world_size} ranks"
+        return f"{who} ended alike{at}: {said}"
     who = ranks_in_words(death.end.rank for death in accused)
     if named.cause is FailureCause.DO_NOT_RETRY:
         return f"{who} asked not to be restarted{at}: {said}"

@@ -42,7 +42,7 @@ COMMANDS = {
     "incidents": (
         "rankmend.cli.screens.incidents",
         "incidents",
-        "List what went wrong, with its MTTR.",
+        "List what went wrong, and what it cost.",
     ),
     "report": (
         "rankmend.cli.screens.report",

@@ -23,13 +23,13 @@ _INHERITED: Final = frozenset({"socket", "config_path"})  # by the commands to a
     "--config", "config_path", type=click.Path(path_type=Path), help="Configuration file (TOML)."
 )
 @click.option(
-    "--listen", metavar="HOST:PORT", help="Address to serve on [default: 127.0.0.1:9476]."
+    "--listen", metavar="HOST:PORT", help="Address to serve on. [default: 127.0.0.1:9476]"
 )
 @click.option(
     "--socket",
     metavar="PATH",
-    help="Socket on which launchers offer their ranks [default: /run/rankmend/agent.sock, else "
-    "$XDG_RUNTIME_DIR/rankmend/agent.sock].",
+    help="Socket on which launchers offer their ranks. [default: /run/rankmend/agent.sock, else "
+    "$XDG_RUNTIME_DIR/rankmend/agent.sock]",
 )
 @click.option(
     "--interval",
@@ -38,7 +38,7 @@ _INHERITED: Final = frozenset({"socket", "config_path"})  # by the commands to a
     help="Run every collector this often.",
 )
 @click.option(
-    "--node", metavar="NAME", help="Name of this node [default: Slurm's, else the host's]."
+    "--node", metavar="NAME", help="Name of this node. [default: Slurm's, else the host's]"
 )
 @click.option(
     "--progress-glob",
@@ -119,7 +119,7 @@ _socket_option = click.option(
     "--socket",
     "socket_path",
     type=click.Path(path_type=Path),
-    help="The agent's socket for launchers [default: the agent's own default].",
+    help="The agent's socket for launchers. [default: the agent's own default]",
 )
 
 

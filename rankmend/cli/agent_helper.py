@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     "--socket",
     "path",
     type=click.Path(path_type=Path),
-    help="Listen here [default: systemd's socket, else /run/rankmend-helper/helper.sock].",
+    help="Listen here. [default: systemd's socket, else /run/rankmend-helper/helper.sock]",
 )
 @click.option(
     "--user",

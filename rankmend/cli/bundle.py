@@ -21,7 +21,7 @@ from rankmend.printable import printable
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE.tar.gz",
-    help="[default: rankmend-INCIDENT.tar.gz]",
+    help="Write this file. [default: rankmend-INCIDENT.tar.gz]",
 )
 @state_option
 @json_option

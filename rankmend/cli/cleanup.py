@@ -27,11 +27,11 @@ SQUEUE_S_MAX: Final = 2.0
 @json_option
 @click.option(
     "--slurm-job", envvar="SLURM_JOB_ID", metavar="NUMBER",
-    help="Slurm job that has ended on this node [default: $SLURM_JOB_ID].",
+    help="Slurm job that has ended on this node. [default: $SLURM_JOB_ID]",
 )  # fmt: skip
 @click.option(
     "--user", envvar=["SLURM_JOB_UID", "SLURM_JOB_USER"], metavar="NAME|UID",
-    help="The job's user [default: $SLURM_JOB_UID; without root, yourself].",
+    help="The job's user. [default: $SLURM_JOB_UID; without root, yourself]",
 )  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Show what would be removed.")
 @click.option(
@@ -43,7 +43,7 @@ SQUEUE_S_MAX: Final = 2.0
 @click.option(
     "--log",
     type=click.Path(path_type=Path),
-    help="Log of clean-ups [default: /var/log/rankmend/node-actions.jsonl for root].",
+    help="Log of clean-ups. [default: /var/log/rankmend/node-actions.jsonl for root]",
 )
 def cleanup(
     slurm_job: str | None,

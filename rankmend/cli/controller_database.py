@@ -30,7 +30,7 @@ _path = click.Path(path_type=Path)
 @click.option(
     "--password-file",
     type=_path,
-    help="File with that role's password (mode 0600) [default: as PGPASSFILE says].",
+    help="File with that role's password (mode 0600). [default: as PGPASSFILE says]",
 )
 @click.option(
     "--dry-run", "is_dry", is_flag=True, help="Try it, roll it back, and show what it would do."

@@ -92,7 +92,7 @@ class _Wanted:
     "--ca-file", type=_path, envvar="RANKMEND_CA_FILE", help="CA of the controller's certificate."
 )
 @click.option(
-    "--python", metavar="PATH", help="Interpreter of the ranks [default: rankmend's own]."
+    "--python", metavar="PATH", help="Interpreter of the ranks. [default: rankmend's own]"
 )
 @click.option(
     "--config",

@@ -344,7 +344,7 @@ Examples:
     "--job",
     metavar="NAME",
     type=NAME,
-    help="Name that identifies the job across restarts. [default: see docs/use/run.md]",
+    help="Name that identifies the job across restarts. [default: the script's folder and name, as in gpt2-train]",
 )
 @click.option(
     "--checkpoint-dir",

@@ -36,8 +36,8 @@ def default_folder() -> Path:
 @click.option(
     "--folder",
     type=click.Path(path_type=Path),
-    help="Where to put the hook: a path that also exists on the job's nodes "
-    "[default: /var/lib/rankmend/hook for root, else ~/.local/share/rankmend/hook].",
+    help="Where to put the hook: a path that also exists on the job's nodes. "
+    "[default: /var/lib/rankmend/hook for root, else ~/.local/share/rankmend/hook]",
 )
 @click.option(
     "--python",

@@ -86,7 +86,7 @@ class OperatorClient(ControllerConnection):
         return self.ask("POST", f"/v1/jobs/{part(job_id)}/commands", wire.Done, requested)
 
     def acknowledge(self, incident_id: str, reason: str) -> wire.Done:
-        """Acknowledge an escalated incident: its notices stop."""
+        """Acknowledge an incident that was given up: its notices stop."""
         path = f"/v1/incidents/{part(incident_id)}/acknowledge"
         return self.ask("POST", path, wire.Done, wire.Because(reason))
 

@@ -129,7 +129,7 @@ FORMS: Final[Mapping[ActName, ActForm]] = {
         "Take it back",
         (
             "The node can get ranks again, and its past incidents no longer count against it.",
-            "If rankmend drained it in Slurm, Slurm is asked to take that drain back.",
+            "If rankmend drained it in Slurm, rankmend has Slurm take that drain back.",
         ),
         ("node",),
         "rankmend resume --node {node}",

@@ -342,11 +342,11 @@ def _next_after(view: wire.IncidentView, check: str, *, has_job: bool) -> Next:
     if view.outcome == Phase.ESCALATED.value:
         if view.node and view.blame == Blame.RANK.value:
             return Next(
-                "The job has ended. Check the node, then start the job again: it resumes from its checkpoint.",
+                "The job has ended. Check the node, then start the job again: it resumes from its newest checkpoint, if it has one.",
                 check,
             )
         return Next(
-            "The job has ended. Correct the cause, then start it again: it resumes from its checkpoint.",
+            "The job has ended. Correct the cause, then start it again: it resumes from its newest checkpoint, if it has one.",
             f"rankmend why {incident}",
         )
     if view.outcome == Phase.RECOVERED.value and view.node and view.blame == Blame.RANK.value:

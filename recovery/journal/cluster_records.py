@@ -148,7 +148,7 @@ class WindowRemoved:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """A person acknowledged an escalated incident: its notices stop."""
+    """A person acknowledged an incident that was given up: its notices stop."""
 
     incident_id: str
     who: str

@@ -31,6 +31,7 @@ from rankmend.alerting import Alert, AlertmanagerTarget, make_post, target_url
 from rankmend.clock import Clock
 from rankmend.errors import JournalError, RankmendError, SourceError
 from rankmend.files import read_capped
+from recovery.console.views.state_words import word_of
 from recovery.controller.cluster.broken_parts import find_broken_parts
 from recovery.controller.cluster.notices import (
     NOTICES_MAX,
@@ -378,7 +379,7 @@ def _ends(worker: Worker, job_ids: set[str]) -> dict[str, str]:
             outcome = known.outcome
             by = worker.desk.ledger.acknowledged.get(outcome.incident_id or "")
             took = f"acknowledged by {by.who}; " if by is not None else ""
-            said[job_id] = f"{took}the job has ended ({outcome.kind.value})"
+            said[job_id] = f"{took}the job has ended ({word_of(outcome.kind.value)})"
     return said
 
 

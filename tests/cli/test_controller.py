@@ -289,7 +289,7 @@ def test_approved_plan_is_carried_out_and_its_story_is_that_of_the_controllers_o
         "rank 0 failed after step 3: SIGKILL",
         "wait status: rank 0: SIGKILL",
         "waiting to restart in place: every plan of this job needs a person's approval",
-        "approve asked for by actor: carrying out the plan to restart in place",
+        "approve requested by actor: carrying out the plan to restart in place",
         "reason: spare checked",
         "decision: rank 0 failed",
         "restart: attempt 2",
@@ -348,7 +348,7 @@ def test_rejected_plan_ends_the_job_and_only_after_a_yes(
     assert "stops the remaining ranks" in question
     assert (refused, before, accepted) == (1, "waiting", 0)
     assert service.job("ask-reject").state == "escalated"
-    assert "reject asked for by actor: the incident is given up" in why
+    assert "reject requested by actor: the incident is given up" in why
     assert "reason: not again" in why
     assert (noted.returncode, unknown.returncode) == (0, 1), noted.stderr
     assert "no incident 00000000-1" in unknown.stderr
@@ -522,7 +522,7 @@ def test_persons_word_that_a_silent_node_is_gone_lets_the_next_attempt_start(
     assert unsure.returncode == 2
     assert "no process of job lost-node is left on n1" in unsure.stderr
     assert given.returncode == 0, given.stderr
-    assert "confirm_gone n1 asked for by actor" in why
+    assert "confirm gone n1 requested by actor" in why
     assert re.search(
         r"attempt 1 no longer runs on any node\n +n1 is empty: a person confirmed it", why
     )
@@ -592,7 +592,7 @@ def test_job_is_restarted_and_stopped_by_a_persons_word(
     assert "Kill the 4 ranks of job told, at step 3" in unsure[0].stderr
     assert (restarted.returncode, stopped.returncode) == (0, 0)
     assert gone.returncode == 1
-    assert f"job told {fleet.job_id} has ended: stopped: stop asked for: by actor" in gone.stderr
+    assert f"job told {fleet.job_id} has ended: stopped: stop requested by actor" in gone.stderr
     assert next(job["state"] for job in listed if job["name"] == "told") == "stopped"
 
 

@@ -80,6 +80,20 @@ def test_no_duration_is_asked_for_in_bare_seconds() -> None:
     assert asked == ["inject --at"], "a moment, as `date +%s` gives it"
 
 
+def test_default_of_an_option_stands_behind_the_sentence() -> None:
+    other = [
+        f"{path} {option.opts[0]}: {option.help}"
+        for path, command in COMMANDS.items()
+        for option in command.params
+        if isinstance(option, click.Option) and _WITHIN.search(option.help or "")
+    ]
+
+    assert other == []
+
+
+_WITHIN: Final = re.compile(r"(?:^|[^.\]\s])\s*\[default:|\[default:[^\]]*\]\.")
+
+
 @pytest.mark.parametrize("path", COMMANDS)
 def test_help_has_an_example_that_the_command_takes(path: str) -> None:
     shown = COMMANDS[path].epilog or ""

@@ -228,7 +228,7 @@ def test_planned_stop_saves_and_the_requeued_job_goes_on_as_the_same_one(
     wait_for(lambda: 2 in attempts(place), "it goes on", output)
     out = end(slurm, place, job, output, RANKS)
 
-    assert "stopped: stop asked for: SIGTERM" in out
+    assert "stopped: stop requested: SIGTERM" in out
     assert "failed after step" not in out
     assert out.count("from the beginning (no checkpoint found") == 1
 

@@ -101,7 +101,7 @@ class Job:
         last = json.loads((self.folder / "result.json").read_text())
         assert last == lockstep.undisturbed(last["step"], RANKS)
         said = self.said()
-        assert "stopped: stop asked for: SIGTERM" in said
+        assert "stopped: stop requested: SIGTERM" in said
         assert "failed" not in said
         assert said.count("from the beginning (no checkpoint found") == 1
         assert said.count("start again: attempt 2 from") == 1, said

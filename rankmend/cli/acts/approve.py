@@ -199,13 +199,14 @@ def _names_of(plan: "wire.PlanView") -> tuple[str, ...]:
 
 def _ended_text(client: JobClient, incident: str) -> str:
     """Return that the incident has no pending plan, or that its job has ended."""
+    from recovery.console.views.state_words import word_of
     from recovery.journal.job_records import OutcomeKind
 
     ended = {kind.value for kind in OutcomeKind}
     beginning = incident.rpartition("-")[0]  # of the job's UUID
     for job in client.jobs(with_ended=True) if beginning else ():
         if job.job_id.startswith(beginning) and job.state in ended:
-            return f"incident {incident}: job {job.name} {job.job_id} has ended: {job.state}: {job.reason}"
+            return f"incident {incident}: job {job.name} {job.job_id} has ended: {word_of(job.state)}: {job.reason}"
     return f"incident {incident!r} has no pending plan"
 
 

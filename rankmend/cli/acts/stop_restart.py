@@ -35,7 +35,7 @@ def stop(job: str, reason: str, yes: bool, access: Access, as_json: bool) -> Non
         found = find_job(client, job)
         confirm(f"Stop job {found.name} ({counted(found.world_size, 'rank')})?", yes=yes)
         client.command(found.job_id, PersonAct.STOP, reason=reason, key=new_key())
-    tell(f"job {found.name} has been asked to save and stop", as_json=as_json, job_id=found.job_id)
+    tell(f"job {found.name} saves its state and stops", as_json=as_json, job_id=found.job_id)
 
 
 @click.command(epilog="Example: rankmend restart llama --reason 'new data mount'")

@@ -23,14 +23,14 @@ Place = tuple[str, str | None]  # host and device
 def layout_options(command: _F) -> _F:
     """Add the options that place the ranks."""
     help_of = {
-        "tp": "tensor parallel size",
-        "cp": "context parallel size",
-        "ep": "expert parallel size",
-        "dp": "data parallel size [default: ranks divided by the other sizes]",
-        "pp": "pipeline parallel size",
+        "tp": "tensor parallel size.",
+        "cp": "context parallel size.",
+        "ep": "expert parallel size.",
+        "dp": "data parallel size. [default: ranks divided by the other sizes]",
+        "pp": "pipeline parallel size.",
     }
     for name, text in reversed(help_of.items()):
-        option = click.option(f"--{name}", type=click.IntRange(1), help=f"Megatron's {text}.")
+        option = click.option(f"--{name}", type=click.IntRange(1), help=f"Megatron's {text}")
         command = option(command)
     return click.option(
         "--hosts",

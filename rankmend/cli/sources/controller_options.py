@@ -364,12 +364,13 @@ def find_job(client: JobClient, wanted: str, *, with_ended: bool = False) -> "wi
 
 def _no_job_text(client: JobClient, jobs: "Sequence[wire.JobView]", wanted: str) -> str:
     """Return that no job matches, with an ended job of this name, else similar names and the jobs there are."""
+    from recovery.console.views.state_words import word_of
     from recovery.controller.job.spelling import near
 
     ended = _named(client.jobs(with_ended=True), wanted)
     if ended:
         last = ended[-1]
-        return f"job {last.name} {last.job_id} has ended: {last.state}: {last.reason}"
+        return f"job {last.name} {last.job_id} has ended: {word_of(last.state)}: {last.reason}"
     alike = near(wanted, {job.name for job in jobs})
     like = f"similar names: {', '.join(alike)}; " if alike else ""
     known = _names(jobs) if jobs else "none"

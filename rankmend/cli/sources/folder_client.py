@@ -14,6 +14,7 @@ from recovery.api import wire
 from recovery.api.controller_errors import ConflictError, LauncherError
 from recovery.api.job_socket import JobAnswer, JobAsk
 from recovery.console.views.plan_view import view_plan
+from recovery.console.views.state_words import word_of
 from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.folder.job_folder import is_held, list_folders
 from recovery.journal.job_records import OutcomeKind
@@ -131,10 +132,10 @@ class FolderClient:
 def _no_answer_text(job: StoredJobView, error: NoDoorError) -> str:
     """Return why nobody answers for a job, by what its folder shows."""
     if job.state in _ENDED:
-        return f"job {job.name} {job.job_id} has ended: {job.state}: {job.reason}"
+        return f"job {job.name} {job.job_id} has ended: {word_of(job.state)}: {job.reason}"
     if job.launcher_pid is None:
         return (
-            f"no launcher runs job {job.name} {job.job_id} ({job.state}): start it again with the "
+            f"no launcher runs job {job.name} {job.job_id} ({word_of(job.state)}): start it again with the "
             f"same command, and it continues from its journal"
         )
     return (

@@ -284,7 +284,7 @@ def _stop(command: PersonCommand, _ledger: Ledger, _floor: Floor) -> Reply:
 
 
 def _reset(command: PersonCommand, _ledger: Ledger, _floor: Floor) -> Reply:
-    reset = BudgetsReset(command.who, command.reason or "asked for")
+    reset = BudgetsReset(command.who, command.reason or "requested")
     return Reply(PersonActed(command, "the budgets are reset"), after=(reset,))
 
 

@@ -171,7 +171,7 @@ def _allowed(made: Plan, finding: Finding, ledger: Ledger, policy: Policy, scene
                 return other
     elif not scene.must_leave and policy.allows(kind, PlanStep.RESTART_IN_PLACE):
         return Plan(PlanStep.RESTART_IN_PLACE, _restart_reason(finding), finding.evidence)
-    reason = f"the policy does not allow {made.step.value} for {kind.value}: {made.reason}"
+    reason = f"the policy does not allow to {made.step.in_words} for {kind.value}: {made.reason}"
     return Plan(PlanStep.ESCALATE, reason, finding.evidence, without=made.without)
 
 

@@ -80,7 +80,9 @@ def fold_ranks_done(record: RanksDone, ledger: Ledger) -> Ledger:
 def fold_stop_requested(record: StopRequested, ledger: Ledger) -> Ledger:
     is_limit = record.cause is StopReason.TIME_LIMIT
     kind = OutcomeKind.TIME_LIMIT if is_limit else OutcomeKind.STOPPED
-    outcome = JobOutcome(kind, record.cause.exit_code, f"stop asked for: {record.reason}")
+    is_person = record.cause is StopReason.PERSON  # the reason is then "by NAME: WHY"
+    reason = f"stop requested{' ' if is_person else ': '}{record.reason}"
+    outcome = JobOutcome(kind, record.cause.exit_code, reason)
     return close(ledger, Closing(outcome, record.stop, record.grace_s))
 
 

@@ -80,6 +80,7 @@ from recovery.journal.observation_records import (
     SlowFound,
 )
 from recovery.journal.records import Record
+from recovery.messages.exchange import StopReason
 from recovery.messages.outside import NameMatch, NodeEvidence
 
 _CAUSES = {
@@ -375,10 +376,7 @@ def describe_charge(node: ChargedNode) -> str:
 @narrate.register
 def _(record: BlameCorrected) -> str:
     ids = names_in_words(record.incident_ids)
-    return (
-        f"blame corrected: {record.blame.value}, for {ids}: {record.reason}; nothing of it counts against "
-        "a node any more"
-    )
+    return f"to blame for {ids}: {record.blame.value}: {record.reason}; nothing of it counts against a node"
 
 
 @narrate.register
@@ -473,7 +471,8 @@ def _(record: FabricProbeEnded) -> str:
 
 @narrate.register
 def _(record: StopRequested) -> str:
-    return f"stopping: {record.reason}; {record.grace_s:g} s to save"
+    why = ", requested " if record.cause is StopReason.PERSON else ": "
+    return f"stopping{why}{record.reason}; {record.grace_s:g} s to save"
 
 
 @narrate.register
@@ -579,9 +578,9 @@ def _(record: EvidenceTaken) -> str:
 @narrate.register
 def _(record: PersonActed) -> str:
     command = record.command
-    what = f"{command.act.value} {command.node or ''}".rstrip()
-    text = "refused" if record.is_refused else "asked for"
-    return f"{what} {text} by {command.who}: {record.result}"
+    what = f"{command.act.value.replace('_', ' ')} {command.node or ''}".rstrip()
+    refused = " was refused" if record.is_refused else ""
+    return f"{what} requested by {command.who}{refused}: {record.result}"
 
 
 @narrate.register

@@ -133,7 +133,7 @@ _ACTS = (
           "Send a command to a job", status=202, also=(404, 409, 410), answerer=Answerer.OWNER),
     Route("acknowledge", "POST", "/v1/incidents/{incident}/acknowledge", incidents.acknowledge, RequestKind.ACT, _ACT, Touches.JOB,
           _BECAUSE, _DONE,
-          "Acknowledge an escalated incident: its notices stop", also=(404, 409)),
+          "Acknowledge an incident that was given up: its notices stop", also=(404, 409)),
     Route("pause_cluster", "POST", "/v1/cluster/pause", cluster.pause_cluster, RequestKind.ACT, _ACT, Touches.CLUSTER,
           _BECAUSE, _DONE,
           "Pause automation for the cluster"),

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 from rankmend.clock import Clock, read_boot_id
 from rankmend.errors import ConfigError, RankmendError
 from recovery.api.wire import Join
+from recovery.console.views.state_words import word_of
 from recovery.controller.job.adoption import EPOCH_JUMP_MAX
 from recovery.journal.job_records import JobOutcome, OutcomeKind
 from recovery.journal.ledger import Moment
@@ -568,7 +569,7 @@ def refuse_ended(
     """Raise EndedError where the job has ended; ``lines``: the last ones of ended jobs."""
     outcome = known.outcome
     if outcome is not None:
-        text = f"job {job_id} has ended: {outcome.kind.value}: {outcome.reason}"
+        text = f"job {job_id} has ended: {word_of(outcome.kind.value)}: {outcome.reason}"
         raise EndedError(text, outcome, lines.get(job_id, ()))
 
 

@@ -255,7 +255,7 @@ def test_an_incident_that_is_given_up_is_one_message_until_it_is_acknowledged(
     site.alerting.post([finding("RankmendEscalationsOpen", "", to="people")])
     site.alerting.settle()
     site.alerting.post([over(finding("RankmendEscalationsOpen", "", to="people"))])
-    site.end("acknowledged by ann; the job has ended (escalated)")
+    site.end("acknowledged by ann; the job has ended (gave up)")
     resolved(site)
 
     pages = pages_after_quiet(site)
@@ -278,7 +278,7 @@ def test_whoever_knows_of_a_long_recovery_hears_at_once_that_it_is_given_up(
     site.look(given_up)  # another incident of the job, while the message still stands
     eventually(lambda: len(site.alerting.people.pages) > 1, site.alerting.active)
     second = site.alerting.people.pages[1]
-    site.end("acknowledged by ann; the job has ended (escalated)")
+    site.end("acknowledged by ann; the job has ended (gave up)")
     resolved(site)
 
     pages = pages_after_quiet(site)

@@ -1,4 +1,4 @@
-"""Incidents: the list with MTTR, the story of each, and taking note of an escalated one."""
+"""Incidents: the list with MTTR, the story of each, and taking note of one that was given up."""
 
 from typing import Annotated, Any
 
