@@ -107,7 +107,7 @@ def view_job(
         name=(name := str(job.get("name") or name_of(folder, entries))),
         state=_state(ledger, is_held=held, trouble=trouble),
         reason=reason_of(ledger, name),
-        problem=problem or trouble,
+        problem=trouble or problem,  # a full disk may keep it from being read, too
         now_unix_s=now_unix_s,
         snapshots=None
         if runtime is None
