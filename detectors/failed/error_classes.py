@@ -380,7 +380,7 @@ _REFUSED_BY_SERVICE: Final = re.compile(
     r"|UndefinedTable|ProgrammingError|IntegrityError|certificate verify failed: (?:self|unable)|Invalid(?:Schema|URL)|MissingSchema|UnsupportedProtocol|LocationParseError"
 )
 _SOCKET_ERROR: Final = re.compile(
-    r"^(?:[\w.]+\.)?(?:ConnectionError|Connection(?:Reset|Refused|Aborted)Error|BrokenPipeError|TimeoutError|timeout|OSError: \[Errno (?:101|104|110|111|112|113)\])(?:\b|$)"
+    r"^(?:[\w.]+\.)?(?:ConnectionError|Connection(?:Reset|Refused|Aborted)Error|BrokenPipeError|TimeoutError|timeout|OSError: \[Errno (?:101|104|110|111|112|113)\])(?!\w)"
 )
 # Names that clients give to their errors, whichever client it is.
 _NETWORK_TYPE: Final = re.compile(
@@ -521,6 +521,8 @@ def _class_of(part: ErrorPart) -> tuple[FailureCause, bool]:
         return FailureCause.SERVICE, True
     if not is_peer and _MOUNT_IS_GONE.search(_first_line(part)) and not _is_of_sockets(frames):
         return FailureCause.STORAGE, True
+    if _NO_WAY.search(_first_line(part)):
+        return FailureCause.COMMUNICATION, True
     return FailureCause.EXCEPTION, False
 
 
@@ -536,6 +538,8 @@ def _is_clients_own(statement: str, frames: Sequence[ErrorFrame]) -> bool:
 _MOUNT_IS_GONE: Final = re.compile(
     r"^(?:OSError|IOError|BrokenPipeError): \[Errno (?:107|108|112|121)\]"
 )
+# ENETUNREACH, EHOSTUNREACH: the kernel knows no way to the other host. No program brings that about.
+_NO_WAY: Final = re.compile(r"^OSError: \[Errno (?:101|113)\]")
 _OF_SOCKETS: Final = re.compile(
     r"(?:^|/)(?:socket|ssl|socketserver|selectors|asyncio/\w+|multiprocessing/connection)\.py$"
 )

@@ -185,6 +185,17 @@ def test_broken_connection_of_the_programs_own_is_an_exception_that_may_be_a_pee
     assert not may_be_peer(error_in(*traceback_of("ValueError: bad batch 7")))
 
 
+@pytest.mark.parametrize(
+    "errno", ["[Errno 101] Network is unreachable", "[Errno 113] No route to host"]
+)
+def test_a_host_without_a_route_is_the_networks_fault_however_often_it_comes(errno: str) -> None:
+    own = error_in(*traceback_of(f"OSError: {errno}"))
+
+    assert classify(own) is FailureCause.COMMUNICATION, (
+        "else two of them end the job as the program's"
+    )
+
+
 def test_noise_after_an_error_does_not_change_its_class() -> None:
     noise = "[W1121 TCPStore.cpp:125] recvValue failed: Connection was likely closed."
 
