@@ -53,23 +53,26 @@ def _number(name: str) -> int:
     return int(os.environ.get(name) or 0)
 
 
+def _descend(optimizer: Any, _closure: Any = None) -> None:
+    for parameter in optimizer.param_groups[0]["params"]:
+        parameter.data.sub_(parameter.grad, alpha=0.01)
+
+
+def _make_optimizer(parameters: Any) -> Any:
+    """Return one that doesn't import the compiler, as the first use of PyTorch's own does: two CPU-seconds a rank."""
+    import torch
+
+    plain = torch.optim.Optimizer.add_param_group
+    methods = {"step": _descend, "add_param_group": getattr(plain, "__wrapped__", plain)}
+    descent: Any = type("Descent", (torch.optim.Optimizer,), methods)
+    return descent(parameters, {})
+
+
 def main(
     folder: Path, steps: int, every: int, step_s: float, start_s: float, save_s: float
 ) -> None:
     import torch
     import torch.distributed as dist
-
-    plain = torch.optim.Optimizer.add_param_group
-
-    class Descent(torch.optim.Optimizer):
-        """Descends without the compiler, which the first use of PyTorch's own optimizers imports: two CPU-seconds a rank."""
-
-        add_param_group = getattr(plain, "__wrapped__", plain)
-
-        @torch.no_grad()
-        def step(self, _closure: Any = None) -> None:  # type: ignore[override]
-            for parameter in self.param_groups[0]["params"]:
-                parameter.sub_(parameter.grad, alpha=0.01)
 
     torch.set_num_threads(1)
     rank = _number("RANK")
@@ -87,7 +90,7 @@ def main(
     size = _number("WORLD_SIZE")
     dist.init_process_group("gloo", meet, _PATIENCE, rank=rank, world_size=size)
     weights = torch.nn.Linear(4, 1)
-    optimizer = Descent(weights.parameters(), {})
+    optimizer = _make_optimizer(weights.parameters())
     begin = torch.tensor(_load(checkpoints) if rank == 0 else (0, 0), dtype=torch.int64)
     dist.broadcast(begin, 0)
     step, state = begin.tolist()
