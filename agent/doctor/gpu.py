@@ -79,15 +79,15 @@ def read_switch_ports(
     except SourceError:
         return (), False
     read = list(read_acs(places.sysfs, bridges))
-    reported = ask() if ask is not None and any(ac.is_root_only for ac in read) else {}
+    reported = ask() if ask is not None and any(bridge.is_root_only for bridge in read) else {}
     ports = []
-    for ac in read:
-        words = None if ac.error else redirects_in_words(ac.control)
-        if ac.is_root_only:
-            words = reported.get(ac.bridge)
+    for bridge in read:
+        words = None if bridge.error else redirects_in_words(bridge.control)
+        if bridge.is_root_only:
+            words = reported.get(bridge.bridge)
         has_redirect = None if words is None else words != OFF
-        ports.append(SwitchPort(ac.bridge, has_redirect, ac.is_root_only and words is None))
-    return tuple(ports), any(ac.is_root_only and ac.bridge in reported for ac in read)
+        ports.append(SwitchPort(bridge.bridge, has_redirect, bridge.is_root_only and words is None))
+    return tuple(ports), any(bridge.is_root_only and bridge.bridge in reported for bridge in read)
 
 
 def ask_nvml(load: Callable[[], Any]) -> tuple[NvmlAnswer, str, int | None, int]:

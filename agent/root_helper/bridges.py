@@ -11,5 +11,5 @@ from agent.sources.pcie_acs import encode_line, list_bridges, read_acs
 
 def main(arguments: Sequence[str]) -> None:
     sysfs_root = Path(arguments[0])
-    for ac in read_acs(sysfs_root, list_bridges(sysfs_root, arguments[1:])):
-        print(encode_line(ac), flush=True)  # what was read before a bridge hangs is not lost
+    for bridge in read_acs(sysfs_root, list_bridges(sysfs_root, arguments[1:])):
+        print(encode_line(bridge), flush=True)  # what was read before a bridge hangs is not lost

@@ -205,7 +205,7 @@ class _Collection:
         except SourceError as error:
             self._notes.append(str(error))
             return
-        own = tuple(ra for ra in found if ra.is_missing or ra.pid in pids)
+        own = tuple(library for library in found if library.is_missing or library.pid in pids)
         self._ras = tuple(line.text[:_TEXT_MAX] for line in ras_evidence(own)[:RAS_LINES_MAX])
 
     def ask(self) -> None:

@@ -285,7 +285,7 @@ def parse_circuit(page: Page) -> Iterator[Item]:
     rated = _number(page.get("RatedCurrentAmps"))
     lines = _section(page, "PolyPhaseCurrentAmps")
     amps = [_excerpt(page, "CurrentAmps"), *(_excerpt(lines, f"Line{at}") for at in (1, 2, 3))]
-    known = [amp for amp in amps if amp is not None]
+    known = [limit for limit in amps if limit is not None]
     if rated is not None and rated > 0 and known:
         yield from _reading(ReadingKind.MAINS_LOAD, sensor, max(known), 1 / rated)
     breaker = _BREAKERS.get(_text(page.get("BreakerState")))
