@@ -205,7 +205,7 @@ class _Collection:
         except SourceError as error:
             self._notes.append(str(error))
             return
-        own = tuple(library for library in found if library.is_missing or library.pid in pids)
+        own = tuple(line for line in found if line.is_missing or line.pid in pids)
         self._ras = tuple(line.text[:_TEXT_MAX] for line in ras_evidence(own)[:RAS_LINES_MAX])
 
     def ask(self) -> None:
