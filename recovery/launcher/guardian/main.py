@@ -592,8 +592,8 @@ class GuardianProcess:
             kill.close()
             self._kill = None
             killed, unreadable = kill.killed_pids[:LISTED_MAX], kill.unreadable_pids[:LISTED_MAX]
-            self._send(Emptied(kill.through, tuple(killed), tuple(unreadable)))
             name_milestone("guardian", ProcessMilestone.KILLED, kill.through)
+            self._send(Emptied(kill.through, tuple(killed), tuple(unreadable)))
         elif now_s >= self._pending_at_s:
             self._pending_at_s = now_s + PENDING_EVERY_S
             survivors = kill.survivors()[:SURVIVORS_MAX]
