@@ -538,8 +538,9 @@ def _is_clients_own(statement: str, frames: Sequence[ErrorFrame]) -> bool:
 _MOUNT_IS_GONE: Final = re.compile(
     r"^(?:OSError|IOError|BrokenPipeError): \[Errno (?:107|108|112|121)\]"
 )
-# ENETUNREACH, EHOSTUNREACH: the kernel knows no way to the other host. No program brings that about.
-_NO_WAY: Final = re.compile(r"^OSError: \[Errno (?:101|113)\]")
+# ENETDOWN, ENETUNREACH, EHOSTUNREACH: the kernel knows no way to the other host. No program brings that about.
+# asyncio puts the errors of several addresses into one.
+_NO_WAY: Final = re.compile(r"^OSError: (?:Multiple exceptions: )?\[Errno (?:100|101|113)\]")
 _OF_SOCKETS: Final = re.compile(
     r"(?:^|/)(?:socket|ssl|socketserver|selectors|asyncio/\w+|multiprocessing/connection)\.py$"
 )

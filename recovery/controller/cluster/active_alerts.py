@@ -5,8 +5,8 @@ Alertmanager says "resolved" by itself when a Prometheus dies. So an alert is kn
 labels, a repeat changes nothing, and an end is passed on as what it is: no proof of anything.
 One that comes and goes again and again is evidence once (`detectors.persistence` says when that is so): it
 stays, whatever ends it, until it has been quiet for long.
-Two Alertmanagers that don't hear each other may deliver "firing" after "resolved": a copy that starts no later than what has ended is
-no news.
+Two Alertmanagers that don't hear each other may deliver "firing" after "resolved": a copy that starts no later than what has ended
+accuses nobody, and is left to be sent again. One Alertmanager does the same where it lost its Prometheus for minutes: the alert holds.
 Bounded: what nobody repeats any more is forgotten, and each sender has its share (`recovery.controller.cluster.alert_shares`).
 """
 
@@ -102,6 +102,7 @@ class TakenAlerts:
     passed_over: tuple[str, ...]  # alerts that concern no job, and why; at most 100
     refused: int = 0  # for which there was no room
     refusal: str = ""  # why, of the first of them
+    late: int = 0  # that fire, and start no later than what has just ended: a copy, or it holds on
 
 
 class ActiveAlerts:
@@ -150,7 +151,7 @@ class ActiveAlerts:
         received: list[tuple[str, NodeEvidence]] = []
         counts = {"accepted": 0, "repeated": 0, "ended": 0, "damped": 0}
         passed: list[str] = []
-        refused, refusal = 0, ""
+        refused, refusal, late = 0, "", 0
         for alert in alerts:
             target = target_of(alert, self._rules if rules is None else rules)
             if sender.nodes:  # its limits were compared with this name
@@ -162,7 +163,7 @@ class ActiveAlerts:
                 continue
             if alert.is_firing:
                 if self._is_late(target.key, alert.starts_unix_s, now_unix_s):
-                    counts["repeated"] += 1
+                    late += 1
                     continue
                 active = self._read(alert, target, now_unix_s, sender)
                 self._heard.note(active.told_node, now_unix_s)
@@ -188,7 +189,7 @@ class ActiveAlerts:
                 received += self._end(key, jobs_on, now_unix_s)
             self._drop(key)
         return TakenAlerts(
-            **counts, passed_over=tuple(passed), refused=refused, refusal=refusal
+            **counts, passed_over=tuple(passed), refused=refused, refusal=refusal, late=late
         ), received
 
     def _note_end(self, key: str, starts_unix_s: float | None, now_unix_s: float) -> None:

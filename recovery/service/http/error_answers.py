@@ -17,6 +17,7 @@ from recovery.service.http.request_errors import (
     CallConflictError,
     EndedError,
     FullError,
+    LateAlertError,
     PeerSilentError,
 )
 from recovery.service.jobs.served_job import NotTakenUpError
@@ -101,6 +102,7 @@ _ROWS: Final = (
     _Row(LeaseLostError, 503, not_now=NotNow.JOB, retry_after_s=_one_second),
     _Row(JournalError, 503, not_now=NotNow.JOURNAL, retry_after_s=_one_second),
     _Row(HeldByOtherError, 503, not_now=NotNow.JOB, retry_after_s=_one_second),
+    _Row(LateAlertError, 503, not_now=NotNow.JOB, retry_after_s=_one_second),
     _Row(PeerSilentError, 503, not_now=NotNow.JOB, retry_after_s=_one_second),
     _Row(NotTakenUpError, 503, not_now=NotNow.JOB, retry_after_s=_one_second),
 )  # fmt: skip

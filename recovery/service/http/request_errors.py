@@ -16,6 +16,10 @@ class PeerSilentError(RankmendError):
     """Another controller of the database gave no answer, or one that can't be read."""
 
 
+class LateAlertError(RankmendError):
+    """An alert fires that has just ended, and started no later: a copy that was under way, or it holds on."""
+
+
 class CallConflictError(RankmendError):
     """The request conflicts with the current state."""
 

@@ -29,6 +29,7 @@ _LOGGED_MAX: Final = 10_000  # names
 class Delivered:
     refused: int  # alerts that found no room
     job_ids: frozenset[str]  # jobs that received one
+    late: int = 0  # `TakenAlerts.late`: the sender must send them again
 
 
 class AlertDelivery:
@@ -60,7 +61,8 @@ class AlertDelivery:
         if taken.passed_over:
             fields = {"count": len(taken.passed_over), "first": taken.passed_over[0]}
             log.info("alerts that match no job", extra=fields)
-        return Delivered(taken.refused, frozenset(job_id for job_id, _evidence in received))
+        job_ids = frozenset(job_id for job_id, _evidence in received)
+        return Delivered(taken.refused, job_ids, taken.late)
 
     def find_unrecorded(self, job_ids: Collection[str]) -> list[Job]:
         """Return those of the jobs in whose journals an alert that they have received is not durable yet."""

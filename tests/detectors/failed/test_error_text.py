@@ -186,7 +186,13 @@ def test_broken_connection_of_the_programs_own_is_an_exception_that_may_be_a_pee
 
 
 @pytest.mark.parametrize(
-    "errno", ["[Errno 101] Network is unreachable", "[Errno 113] No route to host"]
+    "errno",
+    [
+        "[Errno 100] Network is down",
+        "[Errno 101] Network is unreachable",
+        "[Errno 113] No route to host",
+        "Multiple exceptions: [Errno 113] Connect call failed ('10.0.0.3', 29500)",
+    ],
 )
 def test_a_host_without_a_route_is_the_networks_fault_however_often_it_comes(errno: str) -> None:
     own = error_in(*traceback_of(f"OSError: {errno}"))

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 import urllib3
 
+from recovery.api.controller_errors import BusyError
 from recovery.journal.narration.narrator import details
 from recovery.journal.node_records import EvidenceTaken
 from recovery.messages.exchange import Endpoint, RankExit
@@ -213,3 +215,19 @@ def test_a_token_for_some_nodes_accuses_no_other_by_another_name(tmp_path: Path)
         tell(up, "gpu-2.rack7")
         eventually(lambda: bool(evidence_of(up, one.job_id)), "that of Alertmanager does")
         assert [one.node for one in evidence_of(up, one.job_id)] == ["gpu-2"]
+
+
+def test_alert_that_fires_late_is_not_accepted_so_that_its_sender_tries_again(up: Running) -> None:
+    """It may hold on: Alertmanager ends the alerts of a Prometheus that it lost, which comes back with the same start."""
+    job_on(up.client("admin"), "gpu-1")
+    fires = {
+        "labels": {"alertname": "RankmendGpuLost", "node": "gpu-1", "severity": "critical"},
+        "annotations": {"action": "drain", "summary": "GPU is lost"},
+        "startsAt": datetime.now(timezone.utc).isoformat(),
+    }
+    admin = up.client("admin")
+    admin.post_alerts([fires])
+    admin.post_alerts([{**fires, "endsAt": fires["startsAt"]}])
+
+    with pytest.raises(BusyError, match="just ended"):
+        admin.post_alerts([fires])

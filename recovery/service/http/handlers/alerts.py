@@ -10,6 +10,7 @@ from recovery.controller.cluster.alert_shares import Sender, node_sender
 from recovery.controller.cluster.incoming_alerts import IncomingAlert, decode_posted, decode_webhook
 from recovery.service.http.backend import Backend
 from recovery.service.http.call import Call
+from recovery.service.http.request_errors import LateAlertError
 from recovery.service.jobs.alert_delivery import Delivered
 
 log = logging.getLogger(__name__)
@@ -55,7 +56,7 @@ async def webhook(backend: Backend, call: Call[AlertMessage]) -> wire.Taken:
 async def _take(backend: Backend, call: Call[AlertMessage], route: str) -> wire.Taken:
     """Take alerts in, and pass them to the other controllers of the database: each has jobs of its own.
 
-    Raises PeerSilentError if one of those that live doesn't take them. The sender tries again, and a repeat changes nothing.
+    Raises PeerSilentError if one of those that live doesn't take them, LateAlertError if one fires that has just ended. The sender tries again, and a repeat changes nothing.
     """
     subject, rules, message = call.subject, call.rules, call.given
     sender = (
@@ -79,6 +80,10 @@ async def _take(backend: Backend, call: Call[AlertMessage], route: str) -> wire.
             message.alerts, message.body = (), b""
     backend.measures.alerts.inc(count - delivered.refused)
     backend.measures.alerts_refused.inc(delivered.refused)
+    if delivered.late:
+        raise LateAlertError(
+            f"{delivered.late} of {count} alerts fire that have just ended: send them again if they hold on"
+        )
     return wire.Taken(count - delivered.refused, delivered.refused)
 
 

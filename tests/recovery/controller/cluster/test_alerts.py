@@ -231,7 +231,7 @@ def test_a_firing_copy_that_comes_after_its_end_accuses_nobody_again() -> None:
     much_later = book.receive([alert(starts_unix_s=NOW + 2)], JOBS_ON, NOW + 600)
 
     assert early_end.ended == 0
-    assert [(taken.repeated, heard) for taken, heard in (overtaken, late)] == [(1, []), (1, [])]
+    assert [(taken.late, heard) for taken, heard in (overtaken, late)] == [(1, []), (1, [])]
     assert much_later[0].accepted == 1  # a controller must not disbelieve it for ever
 
 
