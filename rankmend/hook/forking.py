@@ -28,7 +28,6 @@ REFILL_S = 0.5  # after the last rank: until then the ranks that start have the 
 RETRY_S = 30.0  # after a fork ahead that failed
 _TRIES_MAX = 3  # for a rank whose process ends before it is given one
 _WAIT_S = 0.0002  # for the kernel to hand an orphan over: some 50 us
-_HANDED_OVER_S_MAX = 5
 # The kernel may have killed the server for memory that this process shares: then it has to find this one next. It doesn't
 # see a process that ends by itself and holds its memory still, and would kill a rank.
 _LINGER_S = 1.0
@@ -142,7 +141,7 @@ def reap(pid):
 
 
 def die_with(parent):
-    """Have the kernel kill this process with its parent."""
+    """Have the kernel kill this process with its parent; end at once where that is dead already."""
     zero = ctypes.c_ulong(0)
     if _libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), zero, zero, zero) != 0:
         raise OSError(ctypes.get_errno(), "prctl")
@@ -162,12 +161,13 @@ def _send(channel, packet, descriptors):
 
 def _be_rank(given, guardian_pid, prepared):
     """Become a rank, in a forked process, and return its arguments; never return to the server."""
+    between = os.getpid()
     try:
         if os.fork():
             os._exit(0)
     except OSError as error:
         os._exit(error.errno or _EX_OSERR)
-    rank = ForkedRank(given, guardian_pid, prepared)
+    rank = ForkedRank(given, guardian_pid, prepared, between)
     doing = "start"
     try:
         for stage in STAGES:
@@ -190,9 +190,10 @@ def _fail(link, error, doing):
 
 
 class ForkedRank:
-    def __init__(self, given, guardian_pid, prepared):
+    def __init__(self, given, guardian_pid, prepared, between=0):
         self.given = given  # the channel from the server
         self.guardian_pid = guardian_pid
+        self.between = between  # the process between the server and this one, which ends at once
         self.prepared = prepared
         self.attempt = self.link = self.body_fd = None  # until it is given a rank
         self.is_store = False  # this process serves rendezvous stores instead; body_fd: its channel
@@ -201,11 +202,8 @@ class ForkedRank:
 
 
 def join_the_guardian(rank):
-    """Wait until the kernel has made this orphan the guardian's child."""
-    deadline_s = time.monotonic() + _HANDED_OVER_S_MAX
-    while os.getppid() != rank.guardian_pid:
-        if time.monotonic() >= deadline_s:
-            os._exit(_EX_OSERR)  # the guardian is dead
+    """Wait until the kernel has made this orphan the guardian's child, or, where that is dead, another's."""
+    while os.getppid() == rank.between:
         time.sleep(_WAIT_S)
 
 

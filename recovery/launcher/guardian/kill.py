@@ -30,10 +30,10 @@ from recovery.launcher.processes.process_tree import (
     is_alive,
     is_attempt_within,
     is_of_this_user,
-    pids,
     read_mark,
     read_processes,
     send_kill,
+    settled_pids,
     survivor,
 )
 from recovery.launcher.processes.standing import ForeignMarks
@@ -142,7 +142,7 @@ def _search(
     launcher: ProcessIdentity | None,
 ) -> None:
     is_foreign = ForeignMarks(launcher, root) if launcher is not None else None
-    for pid in pids(root):
+    for pid in settled_pids(root):
         if pid in skip:
             continue
         os.write(write_end, b"reading %d\n" % pid)
@@ -328,26 +328,27 @@ class TreeKill:
         self._is_searched = not self._kill_outside(search.found) and is_over
 
     def _kill_outside(self, found: list[ProcessRef]) -> bool:
-        """Kill marked processes and their descendants, and return whether there were any.
+        """Kill marked processes and their descendants, and return whether there were any, so that a search has to follow.
 
+        That is also so where they have ended by themselves: each may have left a child that was not listed yet.
         The ancestors of this process are spared: they belong to the launcher's own environment.
         """
-        refs = [ref for ref in found if (ref.pid, ref.start_ticks) not in self._killed]
-        if not any(map(is_alive, refs)):
+        fresh = [ref for ref in found if (ref.pid, ref.start_ticks) not in self._killed]
+        if not fresh:
             return False
         processes = read_processes()
         spared = {os.getpid(), *ancestors(os.getpid(), processes)}
+        ours = [ref for ref in fresh if ref.pid not in spared]
         targets = [
             target
-            for ref in refs
-            if ref.pid not in spared
+            for ref in ours
             for target in (ref, *_refs(descendants(ref.pid, processes)))
             if is_alive(target)
         ]
         for target in targets:
             self._kill(target)
         self._outside += targets
-        return bool(targets)
+        return bool(ours)
 
 
 def _refs(states: Iterable[KernelProcess]) -> list[ProcessRef]:

@@ -40,6 +40,7 @@ _READ_BYTES: Final = 64 << 10
 _PAGE_BYTES: Final = os.sysconf("SC_PAGESIZE")
 _POLL_S: Final = 0.002
 _POLL_S_MAX: Final = 0.05
+_LISTINGS_MAX: Final = 10  # on a machine that starts processes faster than they are listed
 _WCHAN_BYTES_MAX: Final = 128
 
 LOOK_S: Final = 2.0  # between two looks for a process that was not found
@@ -244,7 +245,7 @@ def search_marks(
     this user may not read is another user's, or is reported as unreadable where it is not.
     """
     processes, guardians, unreadable = [], [], []
-    for pid in pids(root):
+    for pid in settled_pids(root):
         try:
             kind, ref = read_mark(pid, job_id, root, node) or (None, None)
         except PermissionError:
@@ -392,14 +393,16 @@ def fence_leftovers(
         # Where another launcher lives, its guardian may have written the list.
         unmarked = [] if foreign else filter(is_alive, listed)
         old = [*(ref for ref in found if ref not in foreign), *unmarked]
+        ours = [ref for ref in old if ref.pid not in above | spared]
         targets = {
             (state.pid, state.start_ticks): ProcessRef(state.pid, state.start_ticks, ref.attempt)
-            for ref in old
-            if ref.pid not in above | spared and ref.pid in processes
+            for ref in ours
+            if ref.pid in processes
             for state in (processes[ref.pid], *descendants(ref.pid, processes))
             if not state.is_gone and state.pid not in spared
         }
-        if targets and (not killed or time.monotonic() < deadline_s):
+        # One that has ended since it was found may have left a child that was not listed yet: look again.
+        if (targets and not killed) or (ours and time.monotonic() < deadline_s):
             killed |= targets
             kill_all(targets.values(), deadline_s)
             continue
@@ -407,6 +410,20 @@ def fence_leftovers(
         alive = [survivor(ref, note) for ref in old if ref.pid in above]
         alive += [survivor(ref) for ref in targets.values()]
         return Leftovers(tuple(killed.values()), tuple(alive), marked.unreadable, tuple(foreign))
+
+
+def settled_pids(root: str = PROC) -> Iterator[int]:
+    """Return the ids of all processes, then of those that have begun meanwhile, until a look shows no new one.
+
+    A process that forks and exits between the listing and its reading would otherwise hide its child.
+    """
+    seen: set[int] = set()
+    for _ in range(_LISTINGS_MAX):
+        fresh = [pid for pid in pids(root) if pid not in seen]
+        if not fresh:
+            return
+        yield from fresh
+        seen.update(fresh)
 
 
 def pids(root: str = PROC) -> Iterator[int]:

@@ -31,6 +31,7 @@ from recovery.launcher.processes.process_tree import (
     read_state,
     search_marks,
     send_kill,
+    settled_pids,
 )
 from recovery.launcher.processes.standing import ForeignMarks, identify
 from tests.support.eventually import deadline_s, eventually
@@ -384,6 +385,17 @@ def test_leftovers_of_old_attempts_are_killed_with_their_children_and_newer_ones
         process.stdout.close()
     new.kill()
     new.wait()
+
+
+def test_a_process_that_begins_while_others_are_read_is_listed_too(tmp_path: Path) -> None:
+    (tmp_path / "7").mkdir()
+    listed = settled_pids(str(tmp_path))
+
+    assert next(listed) == 7
+    (tmp_path / "7").rmdir()  # it has forked, and has ended before its mark was read
+    (tmp_path / "3").mkdir()
+
+    assert list(listed) == [3]
 
 
 def test_rank_whose_launcher_lives_is_never_killed_and_one_of_a_dead_launcher_is() -> None:
