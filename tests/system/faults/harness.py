@@ -252,7 +252,8 @@ def assert_recovered(job: Job, undisturbed: dict[str, object], incidents: int) -
     assert job.result() == undisturbed
     assert len(job.incidents) == incidents
     assert job.ended[-1].outcome.kind is OutcomeKind.DONE
-    assert not find_marked(job.job_id)
+    left = [(ref, read_state(ref.pid), command_of(ref.pid)) for ref in find_marked(job.job_id)]
+    assert not left, f"{left}\n{job.output}"
     assert not job.runtime.exists()
 
 
