@@ -147,9 +147,7 @@ def end_below(pid: int, is_spared: IsSpared | None = None) -> list[KernelProcess
     spared_until_s = time.monotonic() + (0.0 if is_spared is None else SPARED_S_MAX)
     until_s = time.monotonic() + _GONE_S_MAX
     while True:
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
+        _reap()
         left = [
             descendant
             for descendant in descendants(pid, read_processes())
@@ -164,5 +162,12 @@ def end_below(pid: int, is_spared: IsSpared | None = None) -> list[KernelProcess
         if not struck:
             until_s = now_s + _GONE_S_MAX
         if not left or now_s > until_s:
+            _reap()  # what has died since the look
             return left
         time.sleep(_LOOK_S / 2)
+
+
+def _reap() -> None:
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
