@@ -89,8 +89,17 @@ class Node:
         return spec.origin
 
     def begin(self, *states: ServerState) -> None:
-        """Let the server start, and wait until it is in one of these states."""
-        self.until(lambda: self.server.state in states)
+        """Let the server start, and wait until it is in one of these states.
+
+        One that runs may be ready before the guardian has named its process.
+        """
+        running = (ServerState.STARTING, ServerState.READY)
+        self.until(
+            lambda: (
+                self.server.state in states
+                and (self.server.state not in running or self.server.pid)
+            )
+        )
 
     def make_ready(self, modules: Sequence[str] = STDLIB) -> None:
         self.learn(modules)
