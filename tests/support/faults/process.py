@@ -46,6 +46,18 @@ def stop(process: int | Started) -> Fault:
     return Fault(f"process {pid} stopped", resume)
 
 
+def make_wait(process: int | Started) -> Fault:
+    """Have a process run only where nobody else wants a processor, until the end: as it dies, it frees its memory late."""
+    pid = _pid(process)
+    os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))
+
+    def hurry() -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # the latter: only root may
+            os.sched_setscheduler(pid, os.SCHED_OTHER, os.sched_param(0))
+
+    return Fault(f"process {pid} waits for all others", hurry)
+
+
 def keep_stopped(pid: int) -> None:
     """Have a process stop again whenever it is told to go on, until it has gone: a stop that SIGCONT doesn't heal."""
     pidfd = os.pidfd_open(pid)
