@@ -434,8 +434,8 @@ def test_the_guardian_ends_the_lease_of_a_launcher_that_stands_still(
         argv = ("/bin/sleep", "600")
         fds = (null.fileno(), null.fileno())
         guardian.spawn(Spawn(1, 0, argv, environment, "/", *fds))
-    guardian.lease(1, boot_time_s() + 0.3)
-    guardian.lease(1, boot_time_s() + 0.6)  # prolonged once, and never again
+    guardian.lease(1, boot_time_s() + 2.0)
+    guardian.lease(1, boot_time_s() + 2.3)  # prolonged once, and never again
 
     events: list[object] = []
 

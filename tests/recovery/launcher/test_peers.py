@@ -154,9 +154,10 @@ def test_a_node_whose_launcher_is_another_one_is_not_told_as_out_of_reach() -> N
         a.keep(Lease(3, (peer(a, "a"), told), 60.0))
         eventually(lambda: a.unreachable == ("b",), "b does not answer")
 
-        a.keep(Lease(3, (peer(a, "a"), Peer("b", "a newer launcher of b", told.endpoint)), 60.0))
+    # Closed: it can't find at once that the newer one doesn't answer either.
+    a.keep(Lease(3, (peer(a, "a"), Peer("b", "a newer launcher of b", told.endpoint)), 60.0))
 
-        assert a.unreachable == ()
+    assert a.unreachable == ()
 
 
 def test_a_neighbour_that_is_out_of_reach_is_told_and_none_counts_for_the_majority() -> None:

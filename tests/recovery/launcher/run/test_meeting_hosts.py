@@ -123,13 +123,12 @@ def test_a_host_whose_storage_hangs_serves_no_more_and_again_when_it_is_back(
     shelf.is_there.set()
 
     eventually(lambda: guard.is_hosting, "it goes on")
-    eventually(
-        lambda: (now := shelf.read()) is not None and now.epoch == first.epoch + 1, "as another"
-    )
+    eventually(lambda: (now := shelf.read()) is not None and now.epoch > first.epoch, "as another")
 
 
 def test_a_host_that_finds_a_newer_claim_makes_way(hosting: tuple[HostGuard, Shelf]) -> None:
     guard, shelf = hosting
+    eventually(lambda: guard.is_hosting, "it hosts")
     assert shelf.claim(7, "b")
 
     eventually(lambda: not guard.is_hosting, "it has made way")
