@@ -1,8 +1,11 @@
 """The launcher itself is killed, or told to stop, at every point of a job's life."""
 
 import json
+import shutil
 import signal
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +13,9 @@ from recovery.journal.attempt_records import AttemptVerified, Cause
 from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.incident_machine import Phase
 from recovery.journal.job_records import OutcomeKind
-from recovery.launcher.processes.process_tree import find_marked
+from recovery.journal.records import Entry
+from recovery.launcher.processes.process_tree import find_marked, read_state
+from recovery.local.report.overview import read_entries
 from tests.support.eventually import eventually
 from tests.system.faults.harness import (
     Job,
@@ -26,7 +31,11 @@ Make = Callable[..., Job]
 
 
 def phase_of(job: Job) -> Phase | None:
-    incident = fold_all(job.entries).incident
+    return phase_in(job.entries)
+
+
+def phase_in(entries: Sequence[Entry]) -> Phase | None:
+    incident = fold_all(entries).incident
     return incident.state.phase if incident else None
 
 
@@ -83,11 +92,33 @@ def freeze_in(job: Job, phase: Phase) -> int:
         while fold_all(job.entries).incident is not None:  # it ends by itself, and in time
             if phase_of(job) is phase:
                 job.signal(signal.SIGSTOP)
-                if phase_of(job) is phase:
+                if phase_on_disk(job) is phase:
                     return number
                 job.signal(signal.SIGCONT)
                 break  # it was quicker: another rank, another incident
     raise AssertionError(f"ten incidents, and none could be stopped while {phase.name}")
+
+
+def phase_on_disk(job: Job) -> Phase | None:
+    """Return the phase that is found once a launcher that was just stopped is dead.
+
+    It may have written a record of which readers don't know before it goes on.
+    """
+    assert job.process is not None
+    tasks = Path(f"/proc/{job.process.pid}/task")
+    for task in tasks.iterdir():
+        eventually(
+            lambda task=task: read_letter(task) in ("", "T"), "each of its threads stands still"
+        )
+    with tempfile.TemporaryDirectory(dir=job.folder) as copy:
+        for name in ("journal.db", "journal.db-wal"):
+            shutil.copy(job.state_folder / name, copy)
+        return phase_in(read_entries(Path(copy)))
+
+
+def read_letter(task: Path) -> str:
+    state = read_state(task.name, str(task.parent))
+    return "" if state is None else state.letter
 
 
 def test_the_guardian_and_the_launcher_killed_together_are_cleaned_up_by_the_next_start(
