@@ -243,6 +243,9 @@ def paced_training(job: Job) -> Path:
 
 
 def kill(*pids: int, number: int = signal.SIGKILL) -> None:
+    """Send a signal to processes; of several that are killed none ends by itself because it misses another."""
+    if number == signal.SIGKILL and len(pids) > 1:
+        kill(*pids, number=signal.SIGSTOP)
     for pid in pids:
         os.kill(pid, number)
 

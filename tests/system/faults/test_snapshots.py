@@ -111,8 +111,7 @@ def test_damaged_snapshot_is_not_restored(
             byte = file.read(1)
             file.seek(4096 + 500_000)
             file.write(bytes([byte[0] ^ 1]))
-    for pid in pids.values():
-        os.kill(pid, signal.SIGKILL)
+    kill(*pids.values())
 
     assert_recovered(job, undisturbed_pair, incidents=1)
     assert begun_at(job) == [(59, False)]
@@ -196,8 +195,7 @@ def test_replica_that_differs_is_named_and_its_step_is_not_restored(make_pair: M
     )  # fmt: skip
     job.start()
     eventually(lambda: job.has_state and job.records(ReplicasDiffer), "the difference is found")
-    for pid in job.pids_at_step(62).values():
-        kill(pid)
+    kill(*job.pids_at_step(62).values())
 
     eventually(lambda: choices(job), "the next attempt")
     job.signal(signal.SIGTERM)
