@@ -16,7 +16,7 @@ from recovery.journal.job_records import ClaimProof, ClaimTaken
 from recovery.launcher.ownership.claim_folder import ClaimFolder
 from recovery.launcher.processes.process_tree import find_marked
 from tests.support.eventually import eventually
-from tests.system.faults.harness import JOBS, Job, kill_with_guardian
+from tests.system.faults.harness import JOBS, Job, children, is_alive, kill_with_guardian
 
 pytestmark = [pytest.mark.process, pytest.mark.safety]
 Make = Callable[..., Job]
@@ -114,8 +114,12 @@ def test_owner_in_a_container_refuses_others_and_makes_way_once_it_is_killed(
     assert refused.wait() == 75, refused.output
     refused.expect_output("That owner is alive")
     assert job.pids_at_step(10) == ranks
-    job.signal(signal.SIGKILL)  # with the container's first process all of it ends
+    (first,) = children(job.process.pid)
+    job.signal(signal.SIGKILL)
     job.wait()
+    eventually(
+        lambda: not is_alive(first), "the container's first process, the last one, has ended"
+    )
     heir = rival(job, prefix=prefix, arguments=[*job.arguments, "--steps=20"])
 
     heir.start()
