@@ -22,7 +22,7 @@ from tests.support import lockstep
 from tests.support.eventually import eventually
 from tests.support.hosts import Host
 from tests.support.slurm_hosts import SlurmHosts, missing, slurm_hosts
-from tests.system.cluster.bed import LOCKSTEP, Watch
+from tests.system.cluster.bed import KILL_BOUND_S, LEASE_S, LOCKSTEP, SILENT_S, Watch
 
 pytestmark = [
     pytest.mark.site,
@@ -30,12 +30,13 @@ pytestmark = [
     pytest.mark.skipif(bool(missing()), reason=missing() or "-"),
 ]
 RANKS = 3
-POLICY = """
+# As of the other beds: long enough for a machine whose processes wait seconds for their turn.
+POLICY = f"""
 [policy]
-lease_s = 3
-kill_bound_s = 2
+lease_s = {LEASE_S}
+kill_bound_s = {KILL_BOUND_S}
 lease_margin_s = 1
-node_silent_s = 2
+node_silent_s = {SILENT_S}
 join_wait_s = 60
 evidence_wait_s = 0.5
 node_failures_max = 100

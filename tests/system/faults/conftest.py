@@ -12,7 +12,15 @@ from tests.support import lockstep
 from tests.support.eventually import DEADLINE_S
 from tests.support.free_port import free_port
 from tests.system.faults.harness import JOBS, Job
-from tests.system.faults.nodes import ENDLESS, LET_GO, POLICY, Nodes, Service, run_controller
+from tests.system.faults.nodes import (
+    ENDLESS,
+    LET_GO,
+    PATIENT,
+    POLICY,
+    Nodes,
+    Service,
+    run_controller,
+)
 
 # The lockstep job needs no store of PyTorch: a process with its library, for each launcher.
 NO_STORE = "--store=ranks"
@@ -155,7 +163,7 @@ def make_meeting(make: Callable[..., Nodes], tmp_path: Path) -> Callable[..., No
 @pytest.fixture
 def controller(tmp_path: Path) -> Iterator[str]:
     """A controller that runs as a service, on this machine alone."""
-    with run_controller(tmp_path, POLICY) as url:
+    with run_controller(tmp_path, PATIENT) as url:
         yield url
 
 

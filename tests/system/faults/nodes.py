@@ -36,6 +36,8 @@ lease_margin_s = 1
 node_silent_s = 2
 join_wait_s = 3
 """
+# Where no lease is to end: a busy machine ends none, and takes no node for silent.
+PATIENT = POLICY.replace("lease_s = 3", "lease_s = 15").replace("silent_s = 2", "silent_s = 10")
 
 
 @dataclass
@@ -220,7 +222,7 @@ class Service:
         self.url = f"http://127.0.0.1:{self.port}"
         self.config = folder / f"{name}.toml"
         policy = folder / "cluster.toml"
-        policy.write_text(POLICY)
+        policy.write_text(PATIENT)
         self.config.write_text(
             f'listen = "127.0.0.1:{self.port}"\nstate_dir = "{self.state}"\n'
             f'policy_file = "{policy}"\n'

@@ -22,7 +22,15 @@ from tests.support.hosts import Fleet, why_not
 from tests.support.power_bmc import PASSWORD, PowerBmc, write_credentials
 from tests.support.torch_here import needs_torch
 from tests.system.faults.harness import EXAMPLES
-from tests.system.faults.nodes import ENDLESS, POLICY, Nodes, journaled, run_controller, signal_all
+from tests.system.faults.nodes import (
+    ENDLESS,
+    PATIENT,
+    POLICY,
+    Nodes,
+    journaled,
+    run_controller,
+    signal_all,
+)
 
 pytestmark = [pytest.mark.site, pytest.mark.safety]
 NEEDS_HOSTS = pytest.mark.skipif(bool(why_not()), reason=why_not() or "-")
@@ -33,7 +41,7 @@ def test_two_nodes_survive_a_rank_a_launcher_and_the_host_with_the_same_result(
     make_meeting: Callable[..., Nodes], undisturbed_100: dict[str, object]
 ) -> None:
     # The host comes back before another launcher may take over, however busy the machine is.
-    nodes = make_meeting("2", steps=100, policy=POLICY.replace("lease_s = 3", "lease_s = 30"))
+    nodes = make_meeting("2", steps=100, policy=PATIENT)
     nodes.start("a")
     nodes.wait_said("a", "hosts the controller")
     nodes.start("b")
@@ -80,7 +88,9 @@ def test_when_the_host_stays_away_another_launcher_takes_over_with_the_spare(
 def test_wall_clocks_that_jump_apart_change_neither_the_host_nor_the_result(
     make_meeting: Callable[..., Nodes], tmp_path: Path, undisturbed_100: dict[str, object]
 ) -> None:
-    nodes = make_meeting("3", steps=100, spares=1)
+    # A host of a busy machine keeps this lease, too.
+    policy = POLICY.replace("lease_s = 3", "lease_s = 8")
+    nodes = make_meeting("3", steps=100, spares=1, policy=policy)
     nodes.clocks = {name: FakeClock(tmp_path / f"clock-{name}") for name in "abc"}
     nodes.start("a")
     nodes.wait_said("a", "hosts the controller")
@@ -162,7 +172,7 @@ def test_two_spares_that_race_for_one_place_get_one_place_each_in_turn(
 def test_a_person_speaks_to_a_job_whose_launcher_hosts_its_controller(
     make_meeting: Callable[..., Nodes],
 ) -> None:
-    nodes = make_meeting("2", steps=ENDLESS)
+    nodes = make_meeting("2", steps=ENDLESS, policy=PATIENT)
     nodes.start("a")
     nodes.wait_said("a", "hosts the controller")
     nodes.start("b")
@@ -218,9 +228,8 @@ def test_a_spare_takes_the_place_of_a_lost_node_and_a_scheduler_stops_all(
 def test_a_spare_takes_the_place_of_a_node_without_power_and_waits_for_no_lease(
     make: Callable[..., Nodes], tmp_path: Path
 ) -> None:
-    policy = POLICY.replace(
-        "lease_s = 3", "lease_s = 600"
-    )  # so long that only the BMC can prove it
+    policy = PATIENT.replace("lease_s = 15", "lease_s = 600")  # so long that only the BMC proves it
+    policy = policy.replace("silent_s = 10", "silent_s = 5")
     with PowerBmc("On") as bmc:
         file = write_credentials(tmp_path)
         more = (
@@ -252,7 +261,8 @@ def test_a_spare_takes_the_place_of_a_node_without_power_and_waits_for_no_lease(
 def test_a_lost_node_that_may_wake_up_is_switched_off_and_its_place_taken(
     make: Callable[..., Nodes], tmp_path: Path
 ) -> None:
-    policy = POLICY.replace("lease_s = 3", "lease_s = 600\npower_off_to_fence = true")
+    policy = PATIENT.replace("lease_s = 15", "lease_s = 600\npower_off_to_fence = true")
+    policy = policy.replace("silent_s = 10", "silent_s = 5")
     with PowerBmc("On") as bmc:
         file = write_credentials(tmp_path)
         more = (
