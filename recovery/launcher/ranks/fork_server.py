@@ -53,9 +53,8 @@ FORGIVEN_AFTER_S: Final = 600.0  # a server that has been ready so long clears t
 # For ranks that wait for a server which imports what was tried before: twice what it took then, at least this long,
 # and at most as long as for one that tries.
 KNOWN_S_MIN: Final = 30.0
-FORK_S_MAX: Final = (
-    3.0  # a fork of 220 MB takes 3 ms, of 10 GB some 100; a server that is stopped never answers
-)
+# A fork of 220 MB takes 3 ms, of 10 GB some 100, and a busy node takes seconds; a server that is stopped never answers.
+FORK_S_MAX: Final = 10.0
 # A server guesses that it may import everything, which takes half the time of trials. A wrong guess names one package.
 GUESSES_MAX: Final = 3
 GUESS_S_MAX: Final = 120.0  # to get ready by a guess: what hangs at import is found by a trial
