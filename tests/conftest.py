@@ -205,7 +205,14 @@ def _closed_descriptors() -> Iterator[None]:
         gc.collect()
         left = sorted(_descriptors() - before)
     gc.freeze()
-    assert len(left) <= DESCRIPTORS_LEFT_MAX, f"{len(left)} descriptors stay open: {left[:50]}"
+    if len(left) > DESCRIPTORS_LEFT_MAX:  # threads that were asked to end may still hold theirs
+        from tests.support.eventually import eventually
+
+        eventually(
+            lambda: len(_descriptors() - before) <= DESCRIPTORS_LEFT_MAX,
+            lambda: f"no descriptors stay open: {sorted(_descriptors() - before)[:50]}",
+            pause_s=0.5,
+        )
 
 
 def _descriptors() -> set[tuple[int, str]]:
