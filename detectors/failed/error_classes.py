@@ -179,7 +179,7 @@ ROWS: Final = (
     _row(
         r"(?:CUDA|HIP|NPU|XPU) out of memory|CUDA error: out of memory|\bOutOfMemoryError\b"
         r"|CUDA_ERROR_OUT_OF_MEMORY|Cuda failure[^\n]*out of memory|CUBLAS_STATUS_ALLOC_FAILED"
-        r"|Resource exhausted: Out of memory|RESOURCE_EXHAUSTED: (?:Out of memory|[^\n]{0,80}(?:Ran out of memory|[Aa]ttempting to (?:reserve|allocate)|[Aa]llocat(?:e|ing)))|OOM when allocating tensor|(?m:^ResourceExhaustedError\b)|\bhipErrorOutOfMemory\b|CUDNN_STATUS_ALLOC_FAILED"
+        r"|Resource exhausted: Out of memory|Ran out of memory in memory space|[Aa]ttempting to (?:reserve|allocate) [\d.]+[KMGT]?i?B?\b[^\n]{0,40}\. That was not possible|RESOURCE_EXHAUSTED: (?:Out of memory|[^\n]{0,80}(?:Ran out of memory|[Aa]ttempting to (?:reserve|allocate)|[Aa]llocat(?:e|ing)))|OOM when allocating tensor|(?m:^ResourceExhaustedError\b(?![^\n]*; (?:Disk quota exceeded|No space left on device)))|\bhipErrorOutOfMemory\b|CUDNN_STATUS_ALLOC_FAILED"
         r"|would exceed allowed memory|(?:UR|PI|ZE)_(?:RESULT_)?ERROR_OUT_OF_(?:DEVICE_MEMORY|RESOURCES)|\bEL0004: ",
         FailureCause.DEVICE_MEMORY,
         "torch.OutOfMemoryError; cudaErrorMemoryAllocation (2); NCCL WARN; cuBLAS; cuDNN; XLA; TensorFlow's allocators",
@@ -260,7 +260,7 @@ ROWS: Final = (
         r"|Timed out waiting \d+ ?ms|wait timeout after|Socket Timeout|before timing out"
         r"|client socket has (?:timed out|failed)|Application timeout caused pair closure"
         r"|connectFullMesh failed|in store based barrier|Stop_waiting response|failed to listen|EADDRINUSE|[Nn]o route to host|barrier timed out|Barrier timed out"
-        r"|Heartbeat request to coordination service failed|heartbeat timeout|Heartbeat monitor timed out|(?:recv|send)\w{0,20} failed on SocketImpl|failed to recv, got 0 bytes|HorovodInternalError|distributed service detected fatal errors|the remote task has failed|task names: /job:|MPI_ERR_\w+|monitoredBarrier|Endpoint timeout|reset by remote peer",
+        r"|Heartbeat request to coordination service failed|heartbeat timeout|Heartbeat monitor timed out|(?:recv|send)\w{0,20} failed on SocketImpl|failed to recv, got 0 bytes|HorovodInternalError|Horovod has been shut down|distributed service detected fatal errors|the remote task has failed|task names: /job:|MPI_ERR_\w+|monitoredBarrier|Endpoint timeout|reset by remote peer",
         FailureCause.COMMUNICATION,
         "gloo 2.13 rendezvous/context.cc, pair.cc:537 and :553, unbound_buffer.cc:78 and :129 (a rank was killed, raised, "
         "hung); torch TCPStore and socket.cpp; NCCL; NCCL watchdog (Megatron-LM#935); errno; JAX; MPI-4 ULFM",

@@ -709,6 +709,15 @@ def _error(type_name: str, message: str, traceback: str) -> ErrorText:
     )
 
 
+# Where several operations failed, each has a line of its own. Source: tensorflow/core/common_runtime, StatusGroup.
+_ROOT_ERROR: Final = re.compile(r" {1,4}\(\d\) +\w")
+
+
+def _is_said(line: str) -> bool:
+    """Return whether a line of a traceback states an error, and shows no code."""
+    return line[:1] != " " or "what():" in line or _ROOT_ERROR.match(line) is not None
+
+
 def read_statements(error: ErrorText) -> list[str]:
     """Return what the error and those it is chained to say, newest first, without frames."""
     said: list[list[str]] = [[]]
@@ -716,7 +725,7 @@ def read_statements(error: ErrorText) -> list[str]:
         cleaned = clean_line(line)
         if cleaned in _CHAIN:
             said.append([])
-        elif cleaned[:1] != " " or "what():" in cleaned:
+        elif _is_said(cleaned):
             said[-1].append(cleaned)
     said[-1].insert(0, error_line(error))
     return ["\n".join(lines) for lines in reversed(said)]
@@ -760,7 +769,7 @@ def read_parts(error: ErrorText) -> list[ErrorPart]:
             sections[place].append(cleaned)
     parts = []
     for number, lines in enumerate(sections):
-        said = [line for line in lines if line[:1] != " " or "what():" in line]
+        said = [line for line in lines if _is_said(line)]
         frames = [frame for part in read_frames("\n".join(lines)) for frame in part]
         if number == newest:
             said.insert(0, error_line(error))

@@ -209,10 +209,14 @@ def _why_path_may_come(
         return "another process, or this node, may have removed the path"
     if job.has_resumed and not re.search(r"(?i)ckpt|checkpoint|iter_\d", cause.text):
         return "the run before this one found the path"
-    if cause.error is None or _is_of_input(cause.error):
+    is_hidden = cause.kind is LogKind.PERMISSION and _HIDDEN.search(cause.text) is not None
+    if cause.error is None or (_is_of_input(cause.error) and not is_hidden):
         return "the path may come with the sample that was read"
     return ""
 
+
+# A folder of caches or settings, which no sample names.
+_HIDDEN: Final = re.compile(r"'/(?:[\w.-]{1,80}/){0,12}\.[a-z]")
 
 _MAYBE_LATE: Final = frozenset(
     {LogKind.VALUE_ERROR, LogKind.DATA_FORMAT, LogKind.PROGRAM_ERROR, LogKind.CONFIGURATION}

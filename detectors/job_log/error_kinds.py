@@ -29,7 +29,7 @@ _DATA_TYPES: Final = re.compile(
     r"^(?:[\w.]+\.)?(?:JSONDecodeError|UnicodeDecodeError|ParserError|ArrowInvalid|YAMLError|ScannerError|DatasetGenerationError|DataError|UnidentifiedImageError|csv\.Error|Error: line contains NUL)\b"
 )
 _CONFIG_WORDS: Final = re.compile(
-    r"(?i)divisible by|environment variable \w+ expected, but not set|must flatten tensors with uniform|cannot flatten integer dtype|\bworld[ _]size\b.*(?:equal|match|divis|must|not)|(?:tensor|pipeline|context|expert|data)[-_ ](?:model[-_ ])?parallel\w*|train_batch_size|micro_batch|\bmust be (?:set|specified|provided|one of|greater|positive|less|equal|>|<)|(?:unknown|unsupported|unrecognized|invalid|missing) (?:\w+ ){0,2}(?:option|config\w*|argument|parameter|key|setting|field|optimizer|scheduler|model type|choice)|not a valid|is not supported|Missing key .{0,60}full_key|extra (?:fields|inputs) not permitted|field required|[Vv]alidationError"
+    r"(?i)divisible by|environment variable \w+ expected, but not set|must flatten tensors with uniform|cannot flatten integer dtype|\bworld[ _]size\b.*(?:equal|match|divis|must|not)|(?:tensor|pipeline|context|expert|data)[-_ ](?:model[-_ ])?parallel\w*|train_batch_size|micro_batch|\bmust be (?:set|specified|provided|one of|greater|positive|less|equal|>|<)|(?:unknown|unsupported|unrecognized|invalid|missing) (?:\w+ ){0,2}(?:option|config\w*|argument|parameter|key|setting|field|optimizer|scheduler|model type|choice)|not a valid|is not supported|Missing key .{0,60}full_key|extra (?:fields|inputs) not permitted|field required|\b(?:chat_template|pad_token|padding token)\b|[Vv]alidationError"
 )
 _CONFIG_TYPES: Final = re.compile(
     r"^(?:[\w.]+\.)?(?:\w{0,64}Config\w{0,64}(?:Error|Exception)|ValidationError|MissingMandatoryValue|Interpolation\w*Error|ArgumentError|MisconfigurationException|ConfigAttributeError|ConfigKeyError)\b"
@@ -181,7 +181,8 @@ def kind_of_error(cause: FailureCause, error: ErrorText) -> tuple[LogKind, FactT
         return LogKind.GPU_HARDWARE, FactTier.OWN
     if cause is FailureCause.KERNEL_FAULT:
         if re.search(
-            r"driver version is insufficient|driver on your system|no NVIDIA driver", text
+            r"driver version is insufficient|driver on your system|no NVIDIA driver|forward compatibility was attempted",
+            text,
         ):
             return LogKind.DRIVER, FactTier.OWN
         if re.search(r"out of memory|OUT_OF_|Failed to CUDA \w*alloc", text):

@@ -149,6 +149,7 @@ LINE_RULES: Final = (
     _rule("deadline|MaxRuntimeExceeded", r"Job was active longer than specified deadline|\bMaxRuntimeExceeded\b", _K.TIME_LIMIT, _T.FACT, "Kubernetes, SageMaker"),
     _rule("DUE TO|reempt|PREEMPT|pot ", r"DUE TO (?:PREEMPTION|JOB REQUEUE)|\bPREEMPTED\b|[Pp]reempted by|[Ss]pot (?:instance )?(?:interruption|termination|instance is being reclaimed)|TERM_PREEMPT|(?:was|is|been) preempted\b|[Pp]reempting (?:pod|job)\b", _K.PREEMPTED, _T.FACT, "slurmstepd, Kubernetes, cloud"),
     _rule("Evicted|low on resource|TaintManager|ByKubelet", r"\bReason:\s*Evicted\b|The node was low on resource|\bDeletionByTaintManager\b|TaintManagerEviction|TerminationByKubelet", _K.PREEMPTED, _T.FACT, "Kubernetes"),
+    _rule("exceed", r"Pod ephemeral local storage usage exceeds the total limit|exceeded its local ephemeral storage limit|Usage of EmptyDir volume .{1,80} exceeds the limit", _K.DISK_FULL, _T.FACT, "kubelet, eviction_manager.go"),
     _rule("DUE TO NODE", r"DUE TO NODE (?:(?P<node>[\w.-]+) )?FAIL", _K.NODE_FAILED, _T.FACT, "slurmstepd"),
     _rule("Node failure", r"srun: error: Node failure on (?P<node>[\w.,\[\]-]+)", _K.NODE_FAILED, _T.FACT, "srun"),
     _rule("Task launch", r"srun: error: Task launch for \S+ failed on node (?P<node>[\w.-]+)", _K.NODE_FAILED, _T.FACT, "srun"),
@@ -194,6 +195,13 @@ LINE_RULES: Final = (
     _rule("per user-direction|Per user-direction", r"(?:a non-zero exit code|non-zero status)\.? ?.*[Pp]er user-direction", _K.EXIT_CODE, _T.WEAK, "Open MPI"),
     _rule("worker died or was killed", r"A worker died or was killed while executing a task by an unexpected system error", _K.EXIT_CODE, _T.WEAK, "Ray, raylet"),
     _rule("most recent call first", r"^Thread 0x[0-9a-f]{6,16} (?:\[[^\]]{0,40}\] )?\(most recent call first\)", _K.TERMINATED, _T.WEAK, "CPython, faulthandler: a signal asked for the stacks"),
+    _rule("OP_REQUIRES failed", r"OP_REQUIRES failed at \S+ : (?:INTERNAL|Internal|UNKNOWN|Unknown|ABORTED|Aborted|DATA_LOSS|Data loss|FAILED_PRECONDITION|Failed precondition): ", _K.EXCEPTION, _T.WEAK, "TensorFlow, op_kernel.cc"),
+    _rule("CUDA_ERROR_", r"\b[EF] (?:external|tensorflow|xla)/.{0,300}\bCUDA_ERROR_(?:ILLEGAL_ADDRESS|MISALIGNED_ADDRESS)\b", _K.ILLEGAL_ACCESS, _T.OWN, "TensorFlow and XLA, cuda_driver.cc and cuda_event.cc"),
+    _rule("CUDA_ERROR_", r"\b[EF] (?:external|tensorflow|xla)/.{0,300}\bCUDA_ERROR_(?:LAUNCH_FAILED|ILLEGAL_INSTRUCTION|HARDWARE_STACK_ERROR)\b", _K.LAUNCH_FAILURE, _T.OWN, "TensorFlow and XLA, cuda_driver.cc"),
+    _rule("driver version is insuff|forward compat", r"^(?!.*[Ww]arning).{0,300}(?:CUDA driver version is insufficient for CUDA runtime version|forward compatibility was attempted on non supported HW)", _K.DRIVER, _T.OWN, "programs in C that print cudaGetErrorString()"),
+    _rule("exit codes of the workers", r"The exit codes of the workers are \{[^}]{0,200}SIGKILL", _K.LOADER_WORKER, _T.OWN, "joblib, loky/process_executor.py"),
+    _rule("exit codes of the workers", r"The exit codes of the workers are \{[^}]{0,200}SIGSEGV", _K.SEGFAULT, _T.OWN, "joblib, loky/process_executor.py"),
+    _rule("pyxis: ", r"error: pyxis: (?:container start failed|couldn't start container|failed to (?:import docker|create container))", _K.EXIT_CODE, _T.WEAK, "Pyxis, pyxis_slurmstepd.c"),
     _rule("has died", r"The actor (?:is dead|died) because its (?:worker process|node) has died", _K.KILLED, _T.END, "Ray, actor_death_cause"),
     _rule("been marked dead", r"node id: \w+ and (?:ip|address): (?P<node>[\w.:-]+).{0,120} has been marked dead", _K.NODE_FAILED, _T.FACT, "Ray, gcs_health_check_manager.cc"),
     _rule("memory pressure", r"Workers? \(tasks ?/ ?actors\) killed due to memory pressure \(OOM\)|Task was killed due to the node running low on memory", _K.OOM_KILLED, _T.FACT, "Ray, memory_monitor.cc"),
@@ -275,6 +283,8 @@ _INDENTED_WORDS: Final = (
     "[",
     "OOMKilled",
     "was preempted",
+    "exceeds the",
+    "ephemeral storage limit",
     "Process name",
     '"message": "Rendezvous',
 )
@@ -675,8 +685,8 @@ def _first_rule(text: str) -> tuple[LineRule | None, re.Match[str] | None]:
 
 
 _BARE: Final = re.compile(
-    r"^(?:\S+ (?:ERROR|CRITICAL)[ :\]-]{1,4})?((?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*(?:Error|Exception|Interrupt)|Exception)): ?(.*)$"
-)
+    r"^(?:\S+ (?:ERROR|CRITICAL)[ :\]-]{1,4})?((?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*(?:Error|Exception|Interrupt)|Exception))(?: \(see above for traceback\))?: ?(.*)$"
+)  # TensorFlow 1 speaks of what stands above.
 
 
 # What differs between ranks that print one error: addresses, pointers, how long they waited.
@@ -761,6 +771,8 @@ def _table_fact(
 _LAUNCHERS: Final = frozenset(
     {"ChildFailedError", "SystemExit", "CalledProcessError", "ProcessExitedException"}
 )
+# The same before PyTorch 1.6. Source: torch/multiprocessing/spawn.py.
+_SPAWNS_WORD: Final = re.compile(r"process \d+ terminated with (?:signal|exit code) ")
 # What a checkpoint's planner raises for its ranks names them; each rank's own error follows.
 _OF_RANKS: Final = "CheckpointException ranks:"
 # They pass on another error, which stands beside them.
@@ -914,6 +926,8 @@ def _error_fact(printed: PrintedError, line: LogLine, judge: _ErrorJudge) -> Log
     """Return what an error that a rank printed means, or None for a launcher's summary."""
     error = printed.error
     cause, kind, tier = judge.judge(error)
+    if error.type_name == "Exception" and _SPAWNS_WORD.match(error.message):
+        return None
     if error.type_name in _LAUNCHERS and cause is not FailureCause.KILLED:
         if error.type_name != "CalledProcessError":
             return None

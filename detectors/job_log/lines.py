@@ -80,7 +80,7 @@ _NEEDLES: Final = (
     *(b"lagging", b"clients joined", b"nranks", b"attempt", b"restart", b"requeue", b"cycle:", b"ould not", b"an't open", b"interrupt"),
     *(b"resum", b"restor", b"loaded ch", b"loading ch", b"world_size", b"world size", b"mismatch", b"rank      :", b"host      :", b"duplicate gpu"),
     *(b"mpi_", b"limit", b"pid ", b"global_rank", b"got async", b"got completion", b"diverge", b"not finite", b"not in struct", b"no module"),
-    *(b"-based barrier", b"missing ranks", b"remainder of ranks", b"set to error", b"remote daemon", b"no rank advances", b"access fault", b"link down"),
+    *(b"-based barrier", b"missing ranks", b"stalled ranks", b"remainder of ranks", b"set to error", b"remote daemon", b"no rank advances", b"access fault", b"link down"),
     *(b"disconnected", b"incarnation", b"shut down", b"lost communication", b"route a message", b"process name", b"recvvalue"),
     *(b"malloc(", b"corrupt", b"free()", b"not found", b"execve()", b"reported to coord", b"deadline", b"wallclock", b"times out", b"deleted at", b"write to eq", b"marked dead"),
     *(b"completed", b"training done", b"train_runtime", b"max_epochs", b"successfully", b"training is done", b"training finished"),
@@ -92,7 +92,7 @@ _MARK: Final = re.compile(
     rb"|\bsrun|slurm|mpirun|prterun|\bMPI_|gloo|\bepochs?\b|checkpoint|\btrain|world.?size|wandb|huggingface|dataloader|optimizer|learning.?rate|rankmend|python.*\berror\b|modulenotfound|\(raylet\)|\(\w{1,80} pid=|tensorcore|local_rank|libfabric:"
 )
 _FOREIGN: Final = re.compile(
-    rb'(?i)"(?:GET|POST|PUT|HEAD) /|\b(?:nginx|apache|django|flask|uvicorn|gunicorn|celery|tomcat|postgres|mysqld|sshd|systemd|dpkg|spring|kubelet|java\.lang|at (?:org|com|java)\.|npm |webpack|ansible|CRON|dhcp|apt-get|maven|gradle)|^Collecting \w|^\s*Downloading \S+\.whl|Requirement already satisfied|No matching distribution|Could not find a version that|\] (?:LOG|ERROR|FATAL|STATEMENT):  '
+    rb'(?i)"(?:GET|POST|PUT|HEAD) /|\b(?:nginx|apache|django|flask|uvicorn|gunicorn|celery|tomcat|postgres|mysqld|sshd|systemd|dpkg|spring|(?<! {2})kubelet|java\.lang|at (?:org|com|java)\.|npm |webpack|ansible|CRON|dhcp|apt-get|maven|gradle)|^Collecting \w|^\s*Downloading \S+\.whl|Requirement already satisfied|No matching distribution|Could not find a version that|\] (?:LOG|ERROR|FATAL|STATEMENT):  '
 )
 # One of these is in all that the two patterns match, in small letters and without digits: a look at words first costs a tenth.
 _MARK_WORDS: Final = (
@@ -117,7 +117,7 @@ def _has_mark(form: bytes) -> bool:
 
 
 _PROGRESS: Final = re.compile(
-    rb"(?i)\b\w{0,64}loss\w{0,64}['\"]?\s{0,4}[:=|]?\s{0,4}(?:tensor\()?[-+]?\.?\d|\biteration\s+\d+/|elapsed time per iteration|tokens[ /_]?per[ _]?sec\w*|samples/s"
+    rb"(?i)\b\w{0,64}loss\w{0,64}(?:['\"]?\s{0,4}[:=|]\s{0,4}|['\"]?\s{1,8}|['\"])(?:tensor\()?[-+]?\.?\d|\biteration\s+\d+/|elapsed time per iteration|tokens[ /_]?per[ _]?sec\w*|samples/s"
     rb"|\b(?:epoch|step|iter|train)[^|]{0,80}\|[^|]{0,80}\| *[1-9]\d*/\d+ \[|\b[1-9]\d*/\d+ \[\d[\d:]*<\d[\d:]*, *[\d.]+ ?(?:it/s|s/it)"
 )
 _NO_PROGRESS: Final = re.compile(
@@ -326,7 +326,7 @@ def _flags_of(found: int, line: bytes) -> int:
 _STRONG_WORDS: Final = (
     *(b"raceback", b"Error", b"Exception", b"atchdog", b"NaN", b"nan", b"NCCL WARN", b"CANCELLED", b"NVRM", b"Killed", b"SIG"),
     *(b"srun", b"slurmstepd", b"DUE TO", b"exitcode", b"noticed that", b"oom", b"OOM", b"reempt", b"PREEMPT", b"nranks", b"rank      :", b"ttempts left"),
-    *(b"terminate called", b"FAILED", b"atal", b"error: ", b"Root Cause", b"Interrupt", b"HYDRA", b"Failure", b"Timeout", b"Missing ranks", b"UCX "),
+    *(b"terminate called", b"FAILED", b"atal", b"error: ", b"Root Cause", b"Interrupt", b"HYDRA", b"Failure", b"Timeout", b"Missing ranks", b"Stalled ranks", b"UCX "),
 )  # fmt: skip
 
 
@@ -338,7 +338,7 @@ def _is_strong(line: bytes) -> bool:
 
 
 _MESSAGE: Final = re.compile(
-    rb"(?:Error|Exception|Interrupt|Exit|Timeout|Failure)(?::|\b *$)|terminate called|what\(\)|FAILED|Missing ranks|Fatal Python|HYDRA|: error: |NCCL WARN|Root Cause"
+    rb"(?:Error|Exception|Interrupt|Exit|Timeout|Failure)(?::|\b *$)|terminate called|what\(\)|FAILED|(?:Missing|Stalled) ranks|Fatal Python|HYDRA|: error: |NCCL WARN|Root Cause"
 )
 
 
@@ -393,12 +393,13 @@ def _read_source(place: int, source: LogSource, kept_max: int) -> SourceLines:
     rank, node = _of_name(source.name)
     has_tasks = _share(sieve.head, _TASK_BYTES) >= _SHARE_MIN or _has_repeated_tasks(sieve.head)
     hosts = _hosts(sieve.head)
-    lines = _of_spawned(
+    lines = _of_table(
         [
             _line(place, given.number_of(number), raw, rank, node, has_tasks=has_tasks, hosts=hosts)
             for number, raw in sieve.kept()
         ]
     )
+    lines = _of_spawned(lines)
     return SourceLines(
         source.name,
         lines,
@@ -436,6 +437,32 @@ def _of_spawned(lines: list[LogLine]) -> list[LogLine]:
             else:
                 lines[place] = msgspec.structs.replace(line, rank=rank)
         last = line.number
+    return lines
+
+
+# torchrun's table of ends, where a function of the program is wrapped by `record`: the traceback is indented by two.
+# Source: torch/distributed/elastic/multiprocessing/errors/__init__.py.
+_TABLE_RANK: Final = re.compile(r"  rank {6}: (\d{1,7}) \(")
+_TABLE_TRACEBACK: Final = "  traceback : Traceback (most recent call last):"
+
+
+def _of_table(lines: list[LogLine]) -> list[LogLine]:
+    """Return the lines, with those of a table's tracebacks as their ranks would have printed them."""
+    rank: int | None = None
+    is_within = False
+    for place, line in enumerate(lines):
+        text = line.text
+        if text[:2] != "  ":
+            is_within = False
+        elif match := _TABLE_RANK.match(text):
+            rank, is_within = int(match[1]), False
+        elif text.startswith(_TABLE_TRACEBACK):
+            is_within = True
+            text = text.partition(": ")[2]
+        elif is_within:
+            text = text[2:]
+        if is_within and line.rank is None:
+            lines[place] = msgspec.structs.replace(line, text=text, rank=rank)
     return lines
 
 

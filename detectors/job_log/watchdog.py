@@ -61,9 +61,9 @@ _BARRIER: Final = re.compile(r"Ranks? (\d+(?:, ?\d+)*) failed to pass monitoredB
 _LAGGING: Final = re.compile(
     r"ranks? \[([\d, ]+)\] (?:are|is) the lagging|^\W*\[(\d+)\] (?:finished collective #\d+, but didn't join|joined but didn't finish|never joined)"
 )
-_MISSING: Final = re.compile(
-    r"(\d+): \["
-)  # Horovod, stall_inspector.cc: a rank and what it didn't submit
+# Horovod, stall_inspector.cc: a rank and what it didn't submit; until 0.15, operations.cc: an operation and who didn't.
+_MISSING: Final = re.compile(r"(\d+): \[")
+_MISSED_BY: Final = re.compile(r"\[missing ranks: (\d+(?:, ?\d+)*)\]")
 _FINGERPRINT: Final = re.compile(
     r"Rank (\d+) is running (?:inconsistent )?collective: CollectiveFingerPrint\((?:SequenceNumber=(\d+),? ?)?OpType=(\w+)(?:, TensorShape=(\[[\d, ]*\]))?"
 )
@@ -363,8 +363,10 @@ def _read(
             if is_missing and (match := _MISSING.match(text)):
                 named.append((parse_ranks(match[1]), line))
                 continue
-            is_missing = text.startswith("Missing ranks:")
-            if "CollectiveFingerPrint" in text and "ismatch" in text:
+            is_missing = text.startswith(("Missing ranks:", "Stalled ranks:"))
+            if "missing ranks: " in text and (match := _MISSED_BY.search(text)):
+                named.append((parse_ranks(match[1]), line))
+            elif "CollectiveFingerPrint" in text and "ismatch" in text:
                 prints |= {int(rank): tuple(rest) for rank, *rest in _FINGERPRINT.findall(text)}
                 reported.append(line)
             elif "monitoredBarrier" in text and (match := _BARRIER.search(text)):

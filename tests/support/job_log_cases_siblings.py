@@ -102,6 +102,44 @@ def _collected() -> list[JobLogCase]:
     ]  # fmt: skip
 
 
+def _thin() -> list[JobLogCase]:
+    """Siblings of `job_log_cases_thin`."""
+    table = "".join(f"[{n}]:\n  time      : 2025-03-01_10:12:44\n  host      : gpu-node-01\n  rank      : {r} (local_rank: {r})\n  exitcode  : 1 (pid: {4200 + r})\n  error_file: /tmp/torchelastic_x/attempt_0/{r}/error.json\n  traceback : Traceback (most recent call last):\n    File \"{SITE}/torch/distributed/elastic/multiprocessing/errors/__init__.py\", line 355, in wrapper\n      return f(*args, **kwargs)\n    File \"/home/user/train.py\", line 207, in main\n      model = build_model(cfg)\n  TypeError: build_model() missing 1 required positional argument: 'vocab_size'\n\n" for n, r in ((1, 1), (0, 0)))  # fmt: skip
+    first = "Root Cause (first observed failure):\n[0]:\n  time      : 2025-03-01_10:12:44\n  host      : gpu-node-02\n  rank      : 9 (local_rank: 1)\n  exitcode  : 1 (pid: 77)\n  error_file: /tmp/torchelastic_x/attempt_0/1/error.json\n  traceback : Traceback (most recent call last):\n    File \"/home/user/train.py\", line 207, in main\n      loss.backward()\n  RuntimeError: CUDA error: uncorrectable ECC error encountered\n\n============================================================"  # fmt: skip
+    stalled = "[1,0]<stderr>:[2025-03-01 10:12:44.113: W /tmp/horovod/common/stall_inspector.cc:105] One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting for remainder of ranks for more than 60 seconds.\n[1,0]<stderr>:Stalled ranks:\n[1,0]<stderr>:3: [allreduce.grad.conv1.weight, allreduce.grad.conv2.weight ...]"  # fmt: skip
+    missed = "WARNING: One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting for remainder of ranks for more than 60 seconds.\nStalled ops:\nDistributedOptimizer_Allreduce/HorovodAllreduce_loss_1_0 [missing ranks: 2, 5]"  # fmt: skip
+    shut = trace("tensorflow.python.framework.errors_impl.AbortedError: Horovod has been shut down. This was caused by an exception on one of the ranks or an attempt to allreduce, allgather or broadcast a tensor after one of the ranks finished execution.", *TRAIN)  # fmt: skip
+    hbm = trace("jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 29.80G of 15.48G hbm. Exceeded hbm capacity by 14.32G.", *TRAIN)  # fmt: skip
+    reserve = trace("RuntimeError: Resource exhausted: From /job:tpu_worker/replica:0/task:0:\nAttempting to reserve 3.95G at the bottom of memory. That was not possible. There are 1.92G free, 0B reserved, and 1.92G reservable.", *TRAIN)  # fmt: skip
+    full = trace("tensorflow.python.framework.errors_impl.ResourceExhaustedError: {{function_node __wrapped__SaveV2}} /ckpt/m.tempstate77; No space left on device [Op:SaveV2]", *TRAIN)  # fmt: skip
+    warned = "/opt/conda/lib/python3.11/site-packages/torch/cuda/__init__.py:138: UserWarning: CUDA initialization: Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling NumCudaDevices() that might have already set an error? Error 804: forward compatibility was attempted on non supported HW (Triggered internally at ../c10/cuda/CUDAFunctions.cpp:108.)\n" + STEP * 3  # fmt: skip
+    return [
+        field_case("torchrun's table holds the tracebacks of two ranks", "stop", table, _written("pytorch/pytorch"), blame="program"),
+        field_case("torchrun's table holds a device's error of rank 9", "restart", STEP + first, _written("pytorch/pytorch"), ranks=(9,), error_class="device"),
+        field_case("Horovod: rank 3 stalls, under mpirun's tags", "restart", stalled, _written("horovod/horovod"), ranks=(3,)),
+        field_case("Horovod: an operation named after a loss misses two ranks", "restart", missed, _written("horovod/horovod"), ranks=(2, 5)),
+        field_case("Horovod is shut down, and rank 1 aborts", "restart", [Said(1, shut)], _written("horovod/horovod"), ranks=(), style=PrefixStyle.RANK),
+        field_case("XLA's program needs more memory than a TPU has", "stop", hbm, _written("openxla/xla"), also=("restart",), error_class="device_memory"),
+        field_case("a TPU can't reserve memory", "restart", STEP + reserve, _written("openxla/xla"), error_class="device_memory"),
+        field_case("TensorFlow saves to a full disk", "restart", full, _written("tensorflow/tensorflow"), error_class="storage"),
+        field_case("XLA's context met an illegal address", "restart", STEP + "2025-03-01 10:12:44.113812: E external/xla/xla/stream_executor/cuda/cuda_driver.cc:1205] failed to synchronize on CUDA context: CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered", _written("openxla/xla"), error_class="kernel_fault"),
+        field_case("XLA's kernel failed to launch", "restart", STEP + "2025-03-01 10:12:44.113812: E external/xla/xla/stream_executor/cuda/cuda_driver.cc:1205] could not synchronize on CUDA context: CUDA_ERROR_LAUNCH_FAILED: unspecified launch failure", _written("openxla/xla"), error_class="kernel_fault"),
+        field_case("TensorFlow: an operation has lost its data", "restart", STEP + "2025-03-01 10:12:44.113812: W tensorflow/core/framework/op_kernel.cc:1830] OP_REQUIRES failed at example_parsing_ops.cc:91 : DATA_LOSS: corrupted record at 12", _written("tensorflow/tensorflow")),
+        field_case("TensorFlow 1 ends with what stands above", "restart", STEP + "UnknownError (see above for traceback): Failed to get convolution algorithm.\n\t [[node conv1/Conv2D]]", _written("tensorflow/tensorflow")),
+        field_case("TensorFlow's data set has ended, and the run goes on", "unknown", STEP + "2025-03-01 10:12:44.113812: W tensorflow/core/framework/op_kernel.cc:1830] OP_REQUIRES failed at iterator_ops.cc:902 : OUT_OF_RANGE: End of sequence\n" + STEP * 3, _written("tensorflow/tensorflow")),
+        field_case("a program in C has too old a driver", "restart", "Test CUDA failure common.cu:1045 'CUDA driver version is insufficient for CUDA runtime version'", _written("NVIDIA/nccl-tests"), also=("stop",), error_class="device"),
+        field_case("PyTorch warns of CUDA's compatibility, and the run goes on", "unknown", warned, _written("pytorch/pytorch")),
+        field_case("a container is over its local storage", "restart", STEP + "  Warning  Evicted  2m  kubelet  Container trainer exceeded its local ephemeral storage limit \"20Gi\". ", _written("kubernetes/kubernetes"), error_class="storage"),
+        field_case("an emptyDir is over its limit", "restart", "  Warning  Evicted    2m    kubelet    Usage of EmptyDir volume \"dshm\" exceeds the limit \"64Gi\". ", _written("kubernetes/kubernetes"), error_class="storage"),
+        field_case("before PyTorch 1.6: process 3 of spawn crashed", "restart", trace("Exception: process 3 terminated with signal SIGSEGV", *TRAIN, f"{SITE}/torch/multiprocessing/spawn.py:112:join"), _written("pytorch/pytorch"), ranks=(3,), error_class="crashed"),
+        field_case("joblib's workers crashed", "restart", STEP + "joblib.externals.loky.process_executor.TerminatedWorkerError: A worker process managed by the executor was unexpectedly terminated.\n\nThe exit codes of the workers are {SIGSEGV(-11), SIGSEGV(-11)}", _written("joblib/joblib"), error_class="crashed"),
+        field_case("Pyxis creates no container on task 3", "restart", [Said(3, line) for line in ("slurmstepd: error: pyxis: failed to create container filesystem", "slurmstepd: error: pyxis: printing enroot log file:", "slurmstepd: error: pyxis:     [ERROR] No such file or directory: /run/enroot", "slurmstepd: error: pyxis: couldn't start container")], _written("NVIDIA/pyxis"), ranks=(3,), style=PrefixStyle.SRUN),
+        field_case("a tokenizer without a padding token", "stop", trace("ValueError: Asking to pad but the tokenizer does not have a padding token. Please select a token to use as `pad_token` `(tokenizer.pad_token = tokenizer.eos_token e.g.)`.", *TRAIN), _written("huggingface/transformers"), blame="program"),
+        field_case("Inductor's cache in a home that isn't writable", "stop", trace("PermissionError: [Errno 13] Permission denied: '/home/user/.cache/torchinductor'", *TRAIN, f"{SITE}/transformers/trainer.py:2480:_inner_training_loop"), _written("CPython"), blame="program"),
+        field_case("a shard that can't be read, in the loop", "restart", trace("PermissionError: [Errno 13] Permission denied: '/data/shard_0007.tar'", *TRAIN, f"{SITE}/transformers/trainer.py:2480:_inner_training_loop"), _written("CPython")),
+    ]  # fmt: skip
+
+
 SIBLINGS: Sequence[JobLogCase] = (
     *_launches(),
     *_links(),
@@ -109,4 +147,5 @@ SIBLINGS: Sequence[JobLogCase] = (
     *_schedulers(),
     *_errors(),
     *_collected(),
+    *_thin(),
 )
