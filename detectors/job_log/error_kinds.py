@@ -29,13 +29,13 @@ _DATA_TYPES: Final = re.compile(
     r"^(?:[\w.]+\.)?(?:JSONDecodeError|UnicodeDecodeError|ParserError|ArrowInvalid|YAMLError|ScannerError|DatasetGenerationError|DataError|UnidentifiedImageError|csv\.Error|Error: line contains NUL)\b"
 )
 _CONFIG_WORDS: Final = re.compile(
-    r"(?i)divisible by|environment variable \w+ expected, but not set|must flatten tensors with uniform|cannot flatten integer dtype|\bworld[ _]size\b.*(?:equal|match|divis|must|not)|(?:tensor|pipeline|context|expert|data)[-_ ](?:model[-_ ])?parallel\w*|train_batch_size|micro_batch|\bmust be (?:set|specified|provided|one of|greater|positive|less|equal|>|<)|(?:unknown|unsupported|unrecognized|invalid|missing) (?:\w+ ){0,2}(?:option|config\w*|argument|parameter|key|setting|field|optimizer|scheduler|model type|choice)|not a valid|is not supported|Missing key .{0,60}full_key|extra (?:fields|inputs) not permitted|field required|\b(?:chat_template|pad_token|padding token)\b|[Vv]alidationError"
+    r"(?i)divisible by|environment variable \w+ expected, but not set|must flatten tensors with uniform|cannot flatten integer dtype|\bworld[ _]size\b.*(?:equal|match|divis|must|not)|(?:tensor|pipeline|context|expert|data)[-_ ](?:model[-_ ])?parallel\w*|train_batch_size|micro_batch|\b(?:must|has to|have to|needs to) be (?:set|specified|provided|one of|greater|positive|less|equal|>|<)|(?:unknown|unsupported|unrecognized|invalid|missing) (?:\w+ ){0,2}(?:option|config\w*|argument|parameter|key|setting|field|optimizer|scheduler|model type|choice)|not a valid|is not supported|Missing key .{0,60}full_key|extra (?:fields|inputs) not permitted|field required|\b(?:chat_template|pad_token|padding token)\b|[Vv]alidationError"
 )
 _CONFIG_TYPES: Final = re.compile(
     r"^(?:[\w.]+\.)?(?:\w{0,64}Config\w{0,64}(?:Error|Exception)|ValidationError|MissingMandatoryValue|Interpolation\w*Error|ArgumentError|MisconfigurationException|ConfigAttributeError|ConfigKeyError)\b"
 )
 _STATE: Final = re.compile(
-    r"Error\(s\) in loading state_dict|Missing key\(s\) in state_dict|Unexpected key\(s\) in state_dict|size mismatch for |loaded state dict (?:has a different number|contains a parameter group)|Missing key in checkpoint state_dict"
+    r"Error\(s\) in loading state_dict|Missing key\(s\) in state_dict|Unexpected key\(s\) in state_dict|size mismatch for |[Ss]ize mismatch between saved |loaded state dict (?:has a different number|contains a parameter group)|Missing key in checkpoint state_dict"
     r"|[Gg]lobal shape mismatch for loaded|Shape mismatch (?:between|for) (?:loaded|checkpoint|expected|ckpt)|(?:[Uu]nexpected|[Mm]issing) keys?\b.{0,60}(?:checkpoint|state[_ ]?dict)"
 )
 _LACKS_NAME: Final = re.compile(r"(?m)^ *KeyError: ")

@@ -82,13 +82,13 @@ _NEEDLES: Final = (
     *(b"mpi_", b"limit", b"pid ", b"global_rank", b"got async", b"got completion", b"diverge", b"not finite", b"not in struct", b"no module"),
     *(b"-based barrier", b"missing ranks", b"stalled ranks", b"remainder of ranks", b"set to error", b"remote daemon", b"no rank advances", b"access fault", b"link down"),
     *(b"disconnected", b"incarnation", b"shut down", b"lost communication", b"route a message", b"process name", b"recvvalue"),
-    *(b"malloc(", b"corrupt", b"free()", b"not found", b"execve()", b"reported to coord", b"deadline", b"wallclock", b"times out", b"deleted at", b"write to eq", b"marked dead"),
+    *(b"malloc(", b"corrupt", b"free()", b"not found", b"execve()", b"reported to coord", b"deadline", b"wallclock", b"times out", b"deleted at", b"write to eq", b"marked dead", b"device handle", b"went down", b"resource exhausted", b"resource_exhausted"),
     *(b"completed", b"training done", b"train_runtime", b"max_epochs", b"successfully", b"training is done", b"training finished"),
 )  # fmt: skip
 _PROGRESS_NEEDLES: Final = (b"loss", b"it/s", b"s/it", b"iteration", b"tokens", b"samples/s")
 _HANG_NEEDLES: Final = (b"optype", b"enqueued", b"collective #")
 _MARK: Final = re.compile(
-    rb"(?i)\btorch|nccl|\brank\b|\[rank|\[default\]|cuda|\bgpus?\b|deepspeed|megatron|lightning|transformers|tensorflow|\bjax\b|jax_worker|\bxla\b|torch_npu|hccl|npustream|ascend|rccl|rocm|horovod|accelerate"
+    rb"(?i)\btorch|nccl|\brank\b|\[rank|\[default\]|cuda|\bgpus?\b|deepspeed|megatron|lightning|transformers|tensorflow|\bjax\b|jax_worker|\bxla\b|torch_npu|hccl|npustream|ascend|rccl|oneccl|\|CCL_|rocm|paddle|xgboost|horovod|accelerate"
     rb"|\bsrun|slurm|mpirun|prterun|\bMPI_|gloo|\bepochs?\b|checkpoint|\btrain|world.?size|wandb|huggingface|dataloader|optimizer|learning.?rate|rankmend|python.*\berror\b|modulenotfound|\(raylet\)|\(\w{1,80} pid=|tensorcore|local_rank|libfabric:"
 )
 _FOREIGN: Final = re.compile(
@@ -97,7 +97,7 @@ _FOREIGN: Final = re.compile(
 # One of these is in all that the two patterns match, in small letters and without digits: a look at words first costs a tenth.
 _MARK_WORDS: Final = (
     *(b"torch", b"nccl", b"rank", b"default", b"cuda", b"gpu", b"deepspeed", b"megatron", b"lightning", b"transformers", b"tensorflow"),
-    *(b"jax", b"xla", b"npu", b"hccl", b"ascend", b"rccl", b"rocm", b"horovod", b"accelerate", b"srun", b"slurm", b"mpi", b"prterun", b"gloo"),
+    *(b"jax", b"xla", b"npu", b"ccl", b"ascend", b"paddle", b"xgboost", b"rocm", b"horovod", b"accelerate", b"srun", b"slurm", b"mpi", b"prterun", b"gloo"),
     *(b"epoch", b"checkpoint", b"train", b"world", b"wandb", b"huggingface", b"dataloader", b"optimizer", b"learning", b"python"),
     *(b"modulenotfound", b"raylet", b" pid=", b"tensorcore", b"local_rank", b"libfabric"),
 )  # fmt: skip

@@ -27,6 +27,7 @@ from tests.support.job_log_cases_services import SERVICES
 from tests.support.job_log_cases_siblings import SIBLINGS
 from tests.support.job_log_cases_taxonomy import TAXONOMY
 from tests.support.job_log_cases_thin import THIN
+from tests.support.job_log_cases_thin_second import THIN_SECOND
 from tests.support.job_log_cases_trackers import TRACKERS
 
 # What is certain of class and blame, by the first words of a case's name: where two classes may be right, none is given.
@@ -150,6 +151,7 @@ _CASES: Sequence[JobLogCase] = (
     *BLIND,
     *BLIND_SECOND,
     *THIN,
+    *THIN_SECOND,
     *SIBLINGS,
     # Where the label is "restart" and not "unknown", steps before it change nothing.
     *(
@@ -162,12 +164,17 @@ _CASES: Sequence[JobLogCase] = (
             *BLIND,
             *BLIND_SECOND,
             *THIN,
+            *THIN_SECOND,
             *SIBLINGS,
         )
         if case.decision == "restart" and "unknown" not in case.also and not case.is_noisy
         if not case.files["job.log"].startswith("{")  # nobody writes lines before a collector's
     ),
-    *(after_a_start(case) for case in (*BLIND, *BLIND_SECOND, *THIN) if case.decision == "stop"),
+    *(
+        after_a_start(case)
+        for case in (*BLIND, *BLIND_SECOND, *THIN, *THIN_SECOND)
+        if case.decision == "stop"
+    ),
 )
 
 JOB_LOG_CASES: Sequence[JobLogCase] = tuple(_labelled(case) for case in _CASES)

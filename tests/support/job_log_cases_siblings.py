@@ -140,6 +140,25 @@ def _thin() -> list[JobLogCase]:
     ]  # fmt: skip
 
 
+def _thin_second() -> list[JobLogCase]:
+    """Siblings of `job_log_cases_thin_second`."""
+    warned = "2025-03-01 10:12:44.113812: W tensorflow/core/framework/op_kernel.cc:1830] OP_REQUIRES failed at autotune.cc:91 : RESOURCE_EXHAUSTED: Out of memory while trying to allocate 2147483648 bytes.\n" + STEP * 3  # fmt: skip
+    needs = trace("ValueError: the number of experts needs to be divisible by the expert parallel size", *TRAIN, "/home/user/config.py:41:validate_config")  # fmt: skip
+    return [
+        field_case("ROCm: an aperture is violated", "restart", STEP + ":0:rocdevice.cpp            :2984: 6275 us: [pid:77 tid:0x7f] Callback: Queue 0x7f78cb400000 aborting with error : HSA_STATUS_ERROR_MEMORY_APERTURE_VIOLATION: The agent attempted to access memory beyond the largest legal address. code: 0x29", _written("ROCm/clr"), error_class="kernel_fault"),
+        field_case("ROCm: a queue has no resources", "restart", STEP + ":0:rocdevice.cpp:2726: Callback: Queue 0x7f78cb400000 Aborting with error : HSA_STATUS_ERROR_OUT_OF_RESOURCES: The runtime failed to allocate the necessary resources. code: 0x1008".replace("Aborting", "aborting"), _written("ROCm/clr"), error_class="device_memory"),
+        field_case("nvidia-smi meets an unknown error", "restart", STEP + "Unable to determine the device handle for GPU0000:03:00.0: Unknown Error", _written("NVML"), error_class="device"),
+        field_case("mlx5 completes with an error on a node", "restart", STEP + "mlx5: gpu-node-02: got completion with error:\n00000000 00000000 00000000 00000000", _written("linux-rdma/rdma-core"), error_class="communication"),
+        field_case("NCCL's system error without a traceback", "restart", STEP + "ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error.", _written("NVIDIA/nccl"), error_class="communication"),
+        field_case("NCCL's remote error behind a trainer's name", "restart", STEP + "[trainer2|5]:ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.", _written("NVIDIA/nccl"), error_class="communication"),
+        field_case("oneCCL: a collective fails on an actor", "restart", STEP + "2025:03:01-10:12:44:(77) |CCL_ERROR| sched.cpp:97 operator(): EXCEPTION: ze error at zeCommandQueueExecuteCommandLists, code: ZE_RESULT_ERROR_DEVICE_LOST", _written("oneapi-src/oneCCL")),
+        field_case("a TPU's program has no memory, on a task of a pod", "restart", STEP + "2025-03-01 10:12:44 10.128.0.33 [3] RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 29.80G of 7.98G hbm.", _written("pytorch/xla"), error_class="device_memory"),
+        field_case("TensorFlow warns of memory and goes on", "unknown", warned, _written("tensorflow/tensorflow"), also=("restart",)),
+        field_case("a number that needs to be divisible", "stop", needs, _written("Megatron-LM"), blame="program"),
+        field_case("Paddle crashed, by its own word", "restart", STEP + "FatalError: `Process abort signal` is detected by the operating system.\n  [SignalInfo: *** SIGABRT (@0x9ec) received by PID 2540 (TID 0x7f64) from PID 2540 ***]", _written("PaddlePaddle/Paddle")),
+    ]  # fmt: skip
+
+
 SIBLINGS: Sequence[JobLogCase] = (
     *_launches(),
     *_links(),
@@ -148,4 +167,5 @@ SIBLINGS: Sequence[JobLogCase] = (
     *_errors(),
     *_collected(),
     *_thin(),
+    *_thin_second(),
 )

@@ -6,7 +6,7 @@ shortened, with neutral paths. `also` is given only where the thread itself leav
 
 from collections.abc import Sequence
 
-from tests.support.job_log_cases_blind import ELASTIC_RUN, HYDRA, MEGATRON, SPAWN
+from tests.support.job_log_cases_blind import ELASTIC_RUN, MEGATRON, SPAWN
 from tests.support.job_log_cases_field import HF, field_case
 from tests.support.job_log_cases_forms import SITE, TRAIN, JobLogCase, PrefixStyle, Said, trace
 
