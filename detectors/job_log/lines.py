@@ -82,7 +82,7 @@ _NEEDLES: Final = (
     *(b"mpi_", b"limit", b"pid ", b"global_rank", b"got async", b"got completion", b"diverge", b"not finite", b"not in struct", b"no module"),
     *(b"-based barrier", b"missing ranks", b"stalled ranks", b"remainder of ranks", b"set to error", b"remote daemon", b"no rank advances", b"access fault", b"link down"),
     *(b"disconnected", b"incarnation", b"shut down", b"lost communication", b"route a message", b"process name", b"recvvalue"),
-    *(b"malloc(", b"corrupt", b"free()", b"not found", b"execve()", b"reported to coord", b"deadline", b"wallclock", b"times out", b"deleted at", b"write to eq", b"marked dead", b"device handle", b"went down", b"resource exhausted", b"resource_exhausted"),
+    *(b"malloc(", b"corrupt", b"free()", b"not found", b"execve()", b"reported to coord", b"deadline", b"wallclock", b"times out", b"deleted at", b"write to eq", b"marked dead", b"device handle", b"went down", b"exhausted"),
     *(b"completed", b"training done", b"train_runtime", b"max_epochs", b"successfully", b"training is done", b"training finished"),
 )  # fmt: skip
 _PROGRESS_NEEDLES: Final = (b"loss", b"it/s", b"s/it", b"iteration", b"tokens", b"samples/s")
@@ -383,14 +383,47 @@ _HEAD_MIN: Final = 2
 def read_sources(sources: Sequence[LogSource]) -> list[SourceLines]:
     """Return what each source says, bounded together."""
     kept_max = max(500, KEPT_LINES_MAX // max(1, len(sources)))
-    return [_read_source(place, source, kept_max) for place, source in enumerate(sources)]
+    nodes = _nodes_of_names([source.name for source in sources])
+    return [
+        _read_source(place, source, kept_max, nodes.get(source.name))
+        for place, source in enumerate(sources)
+    ]
 
 
-def _read_source(place: int, source: LogSource, kept_max: int) -> SourceLines:
+# What else files of one job are numbered by.
+_NO_NODE: Final = frozenset(
+    {"attempt", "chunk", "cycle", "e", "err", "job", "l", "log", "o", "out", "part", "pid", "r", "rank", "restart", "run", "shard", "stage", "step", "stderr", "stdout", "task", "train", "try", "v", "version", "worker"}
+)  # fmt: skip
+_NAME_PARTS: Final = re.compile(r"[/_.]")
+# Behind a job's number, as in `slurm-4711-n1.out`.
+_NAMED_NODE: Final = re.compile(
+    r"(?:(?:[a-z]{1,32}-)?\d{1,12}-)?(([A-Za-z](?:[\w-]{0,60}[A-Za-z-])?)\d{1,6})"
+)
+
+
+def _nodes_of_names(names: Sequence[str]) -> dict[str, str]:
+    """Return the node of each file, where names differ in nothing but a short host's name such as ``n1`` and ``n2``."""
+    parts = [_NAME_PARTS.split(name) for name in names]
+    if len(parts) < 2 or len({len(row) for row in parts}) != 1:
+        return {}
+    columns = [column for column in zip(*parts, strict=True) if len(set(column)) > 1]
+    if len(columns) != 1 or len(set(columns[0])) != len(names):
+        return {}
+    found = [match for name in columns[0] if (match := _NAMED_NODE.fullmatch(name))]
+    stems = {match[2].lower().rstrip("-") for match in found}
+    if len(found) != len(names) or len(stems) != 1 or stems & _NO_NODE:
+        return {}
+    return dict(zip(names, (match[1] for match in found), strict=True))
+
+
+def _read_source(
+    place: int, source: LogSource, kept_max: int, named_node: str | None = None
+) -> SourceLines:
     sieve = LineSieve(kept_max)
     given = JobLines(source.lines)
     sieve.feed(given)
     rank, node = _of_name(source.name)
+    node = node or named_node
     has_tasks = _share(sieve.head, _TASK_BYTES) >= _SHARE_MIN or _has_repeated_tasks(sieve.head)
     hosts = _hosts(sieve.head)
     lines = _of_table(

@@ -12,7 +12,6 @@ from tests.support.job_log_cases import JOB_LOG_CASES
 from tests.support.job_log_cases_forms import JobLogCase
 
 KNOWN_MISSES: Mapping[str, str] = {
-    "ranks 4 to 7 of a node behind the other node's, in noise": "a file's name without a word such as node or host names none",
     "py-spy's stacks: rank 3 reads data, the others reduce": "stacks without a failure are not read",
     "py-spy's stacks: rank 3 reads data, the others reduce, in noise": "stacks without a failure are not read",
     "a binary file is read as JSON": "a file that is no text may be one whose download was cut",

@@ -163,3 +163,25 @@ def test_objects_without_a_text_and_broken_ones_are_read_as_they_are() -> None:
     source = read(texts + b"\nValueError: bad")
 
     assert [line.text for line in source.lines] == ["ValueError: bad"]
+
+
+@pytest.mark.parametrize(
+    ("names", "nodes"),
+    [
+        (("slurm-4711-n1.out", "slurm-4711-n2.out"), ["n1", "n2"]),
+        (("logs/tcn12.err", "logs/tcn7.err"), ["tcn12", "tcn7"]),
+        (("rack-a-b01.log", "rack-a-b02.log"), ["rack-a-b01", "rack-a-b02"]),
+        (("attempt1.log", "attempt2.log"), [None, None]),
+        (("a/out1.log", "a/out2.log"), [None, None]),
+        (("n1.out", "n1.err"), [None, None]),
+        (("n1.out", "m2.out"), [None, None]),
+        (("n1.out",), [None]),
+        (("x_n1.out", "y_n2.out"), [None, None]),
+    ],
+)
+def test_files_that_differ_in_a_short_hosts_name_are_of_those_nodes(
+    names: tuple[str, ...], nodes: list[str | None]
+) -> None:
+    sources = read_sources([LogSource(name, [b"ValueError: bad\n"]) for name in names])
+
+    assert [source.lines[0].node for source in sources] == nodes
