@@ -63,7 +63,7 @@ _LAGGING: Final = re.compile(
 )
 # Horovod, stall_inspector.cc: a rank and what it didn't submit; until 0.15, operations.cc: an operation and who didn't.
 _MISSING: Final = re.compile(r"(\d+): \[")
-_MISSED_BY: Final = re.compile(r"\[missing ranks: (\d+(?:, ?\d+)*)\]")
+_MISSED_BY: Final = re.compile(r"\[missing ranks: ([\d, ]{1,4000})\]")
 _FINGERPRINT: Final = re.compile(
     r"Rank (\d+) is running (?:inconsistent )?collective: CollectiveFingerPrint\((?:SequenceNumber=(\d+),? ?)?OpType=(\w+)(?:, TensorShape=(\[[\d, ]*\]))?"
 )
