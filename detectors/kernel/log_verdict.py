@@ -15,12 +15,14 @@ from detectors.kernel.event_groups import BURST_GAP_S, BURSTS_MAX, EventGroup
 from detectors.kernel.event_policy import (
     EventPolicy,
     PolicyTable,
+    policy_of,
     policy_of_many,
     policy_of_verdict,
 )
 from detectors.kernel.log_cases import SEVERITY_ORDER, KernelFinding, LogCase, cases_of
 from detectors.kernel.nvlink import ECC_MAX, IN_WORDS, NvlinkError, read_nvlink_error
 from detectors.kernel.nvlink import XIDS as NVLINK5_XIDS
+from detectors.kernel.rules.poisoned_pages import UNREPORTED
 
 # A row is remapped, a context removed and a verdict changed in the handler of the first error, but
 # a program that hangs is removed when somebody kills it: NCCL's watchdog does after 600 s.
@@ -37,6 +39,9 @@ LOCKUPS_PER_DAY_MAX: Final = (
 _DAY_S: Final = 86_400.0
 CORRECTED_PER_MINUTE_MAX: Final = 60  # PCIe errors; docs/operate/findings.md, pcie_corrected
 MONITORS_PER_MINUTE_MAX: Final = 5  # Ceph's, lost; own choice, detectors/data/kernel_log.csv
+FAILING_S: Final = (
+    600.0  # of hangs and resets of a card without a pause; own choice: NCCL gives up then
+)
 BURSTS_FAILING: Final = 3  # bursts of a network card; own choice, docs/reference/kernel-log.md
 _MEMORY: Final = frozenset({48, 94, 95})  # an uncorrectable error; 63 and 64 tell of its row
 _REMAPPED: Final = frozenset({63, 64})
@@ -101,13 +106,13 @@ def _judge_case(
     beside = [other for other in cases if _is_beside(case, other)]
     case = _by_words(case)
     if case.finding.kind is EventKind.XID:
-        case = _by_company(case, beside, cases, now_s)
+        case = _by_lost_cause(_by_company(case, beside, cases, now_s), cases, policy)
         return _by_driver(case, beside, policy)
     return _by_many(_by_others(case, beside, cases), policy, now_s)
 
 
 def _by_words(case: LogCase) -> LogCase:
-    """Lower the severity if the driver calls the error harmless in every message."""
+    """Lower the severity if every message says that the error is harmless."""
     finding = case.finding
     words = [group.sub_code for group in case.groups]
     if finding.kind is EventKind.SXID:
@@ -115,6 +120,9 @@ def _by_words(case: LogCase) -> LogCase:
             return _with(case, _lower(finding.severity), Action.WATCH, "the driver: non-fatal")
     elif finding.kind is EventKind.XID and finding.code == 74:
         return _by_registers(case)
+    elif finding.kind is EventKind.MEMORY_UNCORRECTED and set(words) == {UNREPORTED}:
+        reason = "no machine check came with it: software gave the pages up, nobody lost data"
+        return _with(case, Severity.WARNING, Action.WATCH, reason, hardware=False)
     return case
 
 
@@ -178,6 +186,17 @@ def _by_company(  # noqa: PLR0911 - one return for each rule
         reason = f"{_bursts(case, now_s)} times in 24 h: earlier actions did not help"
         return _with(case, Severity.CRITICAL, Action.REPLACE, reason, hardware=True)
     return case
+
+
+def _by_lost_cause(case: LogCase, cases: Sequence[LogCase], policy: PolicyTable) -> LogCase:
+    """Judge a 45 by the XID that it names as its cause, if the log does not show that one."""
+    shown = {other.code for other in cases}
+    rows = {code: policy_of(policy, EventKind.XID, code) for code in _named_causes(case) - shown}
+    if case.code != 45 or not rows:
+        return case
+    code, row = min(rows.items(), key=lambda item: SEVERITY_ORDER[item[1].severity])
+    reason = f"cleanup after XID {code}, which the log does not show: {row.meaning}"
+    return _with(case, row.severity, row.action, reason, hardware=row.blames_hardware)
 
 
 def _by_driver(case: LogCase, beside: Sequence[LogCase], policy: PolicyTable) -> LogCase:
@@ -281,6 +300,8 @@ def _lasting(case: LogCase, _now_s: float) -> str:
 
 
 def _failing(case: LogCase, now_s: float) -> str:
+    if (lasted_s := _longest_burst_s(case)) >= FAILING_S:
+        return f"for {lasted_s / 60:.0f} minutes without a pause: the driver's resets do not help"
     bursts = _bursts(case, now_s)
     is_often = bursts >= BURSTS_FAILING
     return f"{bursts} times in 24 h: the driver's resets did not help" if is_often else ""
@@ -349,12 +370,15 @@ def _is_near(case: LogCase, other: LogCase) -> bool:
 
 def _causes_of_45(case: LogCase, codes: set[int | None]) -> str:
     """Return the XIDs that caused a 45: those it names, or those on the same GPU."""
-    said = {
+    return _text(_named_causes(case) or codes - {45, 154})
+
+
+def _named_causes(case: LogCase) -> set[int]:
+    return {
         int(group.sub_code.removeprefix("caused by "))
         for group in case.groups
         if group.sub_code.startswith("caused by ")
     }
-    return _text(said or codes - {45, 154})
 
 
 def _verdict_of(case: LogCase, policy: PolicyTable) -> tuple[EventPolicy, str] | None:
@@ -392,6 +416,10 @@ def _bursts(case: LogCase, now_s: float) -> int:
             count += 1
         end_s = max(end_s, end)
     return count
+
+
+def _longest_burst_s(case: LogCase) -> float:
+    return max((end - start for group in case.groups for start, end in group.bursts), default=0.0)
 
 
 def _per_day(case: LogCase) -> float:

@@ -979,7 +979,7 @@ FORMS = [
     ),
     (
         "megaraid_sas 0000:65:00.0: FW in FAULT state, Fault code:0x10000 subcode:0x0 func:megasas_wait_for_outstanding_fusion",
-        (EventKind.STORAGE_FAULT, None, "FW in FAULT state", "0000:65:00.0", None, ""),
+        (EventKind.IO_ERROR, None, "FW in FAULT state", "0000:65:00.0", None, ""),
     ),
     (
         "mpt3sas_cm0: SAS host is non-operational !!!!",

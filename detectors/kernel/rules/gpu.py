@@ -1,4 +1,4 @@
-"""Messages of GPU drivers: NVIDIA with its NVSwitches, AMD, Habana."""
+"""Messages of GPU drivers: NVIDIA with its NVSwitches, AMD, Habana, Intel."""
 
 import re
 from dataclasses import replace
@@ -41,6 +41,7 @@ _AMD: Final = (
     r"(?:amdgpu: |\[drm\] |\[drm:\w{1,64}(?:\.\w{1,16}){0,3}(?: \[amdgpu\])?\] )?(?:\*ERROR\* )?"
 )
 _RAS: Final = r"(?:\{\d{1,20}\} ?)?(?:socket: \d{1,4},? )?(?:die: \d{1,4},? )?"
+_XE: Final = r"xe (?P<pci>" + PCI + r"): \[drm\] (?:\*ERROR\* )?(?:Tile\d{1,2}: )?(?:GT\d{1,2}: )?"
 _HABANA: Final = r"(?:habanalabs|accel) (?P<device>hl\d{1,4}|accel\d{1,4}|" + PCI + r"): "
 
 
@@ -139,6 +140,20 @@ GPU_RULES: Final[tuple[Rule, ...]] = (
         _K.GPU_UNCLAIMED,
         "open-gpu-kernel-modules: nv.c, nvidia_init_module; bigdata#133, bigdata#108: gone with the next boot",
         needles=("probe routine was not called", "adapter probed", "devices probed"),
+    ),
+    rule(
+        "installed in this system",
+        r"NVRM: (?:The NVIDIA GPU (?P<pci>"
+        + PCI
+        + r")[^\n]{0,40}\s{1,40}(?:NVRM: )?)?installed in this system (?P<sub_code>is not supported by open|requires use of the NVIDIA open)",
+        _K.GPU_UNCLAIMED,
+        "open-gpu-kernel-modules: nv.c: the other flavour of the driver runs it; #322, #587. A GPU that the release does not know may be an old card beside the others",
+    ),
+    rule(
+        "with non-zero usage count",
+        r"NVRM: Attempting to remove (?:minor )?device .{1,24}? with non-zero (?P<sub_code>usage) count",
+        _K.GPU_UNCLAIMED,
+        "open-gpu-kernel-modules: nv.c, nvidia_remove: it waits until the last program has ended; nvidia-xrun#105",
     ),
     rule(
         "RM cannot boot",
@@ -355,6 +370,13 @@ GPU_RULES: Final[tuple[Rule, ...]] = (
         _AMD + r"\[(?P<sub_code>\w{1,16})\] (?:(?:no-)?retry )?page fault \(src_id:",
         _K.GPU_PAGE_FAULT,
         "drivers/gpu/drm/amd/amdgpu/gmc_v9_0.c, gmc_v10_0.c, gmc_v11_0.c",
+        is_announcement=True,
+    ),
+    rule(
+        "_L2_PROTECTION_FAULT_STATUS:0x",
+        _AMD + r"(?:GC|MM)?VM_L2_PROTECTION_FAULT_STATUS:0x0{0,8}[1-9A-Fa-f]",
+        _K.GPU_PAGE_FAULT,
+        "the same: what is left of a fault where its first line was dropped; 0 is one that follows another",
     ),
     rule(
         "CTF)",
@@ -393,5 +415,57 @@ GPU_RULES: Final[tuple[Rule, ...]] = (
         _HABANA + r"(?P<sub_code>failed to initialize the H/W after reset)",
         _K.GPU_RESET_FAILED,
         "drivers/misc/habanalabs/common/device.c",
+    ),
+    # --- Intel
+    rule(
+        "Engine reset: ",
+        _XE + r"(?P<sub_code>Engine reset): ",
+        _K.GPU_HUNG,
+        "drivers/gpu/drm/xe/xe_guc_submit.c, xe_guc_exec_queue_reset_handler: the program's queue is lost",
+    ),
+    rule(
+        "Timedout job: ",
+        _XE
+        + r"(?P<sub_code>Timedout job): .{0,160}? in (?P<process>.{1,64}?) \[(?P<pid>-?\d{1,10})\]",
+        _K.GPU_HUNG,
+        "drivers/gpu/drm/xe/xe_guc_submit.c, guc_exec_queue_timedout_job; vllm#55425",
+    ),
+    rule(
+        "Engine memory ",
+        _XE + r"(?P<sub_code>Engine memory (?:cat|CAT) error)",
+        _K.GPU_PAGE_FAULT,
+        "drivers/gpu/drm/xe/xe_guc_submit.c, xe_guc_exec_queue_memory_cat_error_handler",
+    ),
+    rule(
+        "Fault response: Unsuccessful",
+        _XE + r"(?P<sub_code>Fault response: Unsuccessful)",
+        _K.GPU_PAGE_FAULT,
+        "drivers/gpu/drm/xe/xe_gt_pagefault.c; compute-runtime#946",
+    ),
+    rule(
+        "reset started",
+        _XE + r"reset started",
+        _K.GPU_RESET,
+        "drivers/gpu/drm/xe/xe_gt.c, gt_reset",
+    ),
+    rule(
+        "reset failed",
+        _XE + r"(?P<sub_code>reset failed) \(",
+        _K.GPU_RESET_FAILED,
+        "drivers/gpu/drm/xe/xe_gt.c, gt_reset",
+    ),
+    rule(
+        "CRITICAL: Xe has declared device ",
+        _XE + r"CRITICAL: Xe has declared device \S{1,16} as (?P<sub_code>wedged)",
+        _K.GPU_RESET_FAILED,
+        "drivers/gpu/drm/xe/xe_device.c, xe_device_declare_wedged: it takes no work until it is bound again",
+    ),
+    rule(
+        "GPU HANG: ecode ",
+        r"(?:i915 (?P<pci>"
+        + PCI
+        + r"): )?\[drm\] (?P<sub_code>GPU HANG): ecode \S{1,32}, in (?P<process>.{1,64}?) \[(?P<pid>-?\d{1,10})\]",
+        _K.GPU_HUNG,
+        "drivers/gpu/drm/i915/i915_gpu_error.c, err_print_gt_info: i915 resets what hangs; compute-runtime#939",
     ),
 )

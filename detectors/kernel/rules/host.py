@@ -240,6 +240,12 @@ HOST_RULES: Final[tuple[Rule, ...]] = (
         "mm/memory-failure.c",
     ),
     rule(
+        "recovery action for",
+        r"MCE 0x[0-9a-f]{1,16}: .{0,80}?recovery action for ",
+        _K.MEMORY_UNCORRECTED,
+        "mm/memory-failure.c, action_result, before 4.9",
+    ),
+    rule(
         "due to hardware memory corruption",
         r"MCE:? (?:0x[0-9a-f]{1,16}: )?Killing (?P<process>.{1,64}?):(?P<pid>\d{1,10}) due to hardware",
         _K.MEMORY_UNCORRECTED,

@@ -25,6 +25,7 @@ from detectors.kernel.rules.firmware_errors import FirmwareErrors
 from detectors.kernel.rules.gpu import GPU_RULES
 from detectors.kernel.rules.host import HOST_RULES
 from detectors.kernel.rules.nic import NIC_RULES
+from detectors.kernel.rules.poisoned_pages import INJECTING, PoisonedPages
 from detectors.kernel.rules.storage import STORAGE_RULES
 
 PAIR_S_MAX: Final = 2.0  # from an announcement to its detail: one interrupt and its printing
@@ -48,6 +49,7 @@ _CONTEXTS: Final = (
         "available path - failing I/O",
     ),
     *("[Hardware Error]", "The NVIDIA GPU ", "installed in this system", "NVRM: Xid ("),
+    INJECTING,
 )
 
 _OOM_CONTEXT: Final = re.compile(
@@ -140,11 +142,16 @@ class SplitMessages:
         self._heads: list[tuple[str, float | None]] = []
 
     def note(self, record: Record) -> None:
-        """Keep the address of a message that goes on, or drop it at an end that is no fault."""
+        """Keep the address of a message that goes on."""
         if found := _GPU_HEAD.fullmatch(record.text):
             self._heads = [*self._heads, (pci_bus_id(found[1]), record.at_s)][-_PENDING_MAX:]
-        elif _GPU_OTHER_END.match(record.text):
-            self.take(record.at_s)
+
+    def end(self, record: Record, event: KernelEvent | None) -> str:
+        """Return the address of the message that ends with the record, or nothing."""
+        is_lost = event is not None and event.kind is EventKind.GPU_LOST and not event.device
+        if is_lost or _GPU_OTHER_END.match(record.text):
+            return self.take(record.at_s)
+        return ""
 
     def take(self, at_s: float | None) -> str:
         """Return the address of the oldest message that can go on now, or nothing."""
@@ -188,19 +195,26 @@ class Matcher:
         self._firmware = FirmwareErrors()
         self._paths = NvmePaths()
         self._split = SplitMessages()
+        self._pages = PoisonedPages()
 
     def match(self, record: Record) -> KernelEvent | None:
         """Return the event that the record reports, or None; never raises."""
         if self._is_context(record):
             return None
-        if "[Hardware Error]" in record.text and (event := self._firmware.match(record)):
-            return event
+        if "[Hardware Error]" in record.text:
+            self._pages.note_report(record)
+            if event := self._firmware.match(record):
+                return event
         result = self._search(record)
+        device = self._split.end(record, result[1] if result else None)
         if result is None:
             return None
-        rule, event = result
-        if event.kind is EventKind.GPU_LOST and not event.device:
-            event = replace(event, device=self._split.take(event.at_s))
+        rule, found = result
+        event = self._pages.judge(record, found)
+        if event is None:
+            return None
+        if device and not event.device:
+            event = replace(event, device=device)
         return self._once(rule, event)
 
     def _once(self, rule: Rule, event: KernelEvent) -> KernelEvent | None:
@@ -239,14 +253,13 @@ class Matcher:
     def _is_context(self, record: Record) -> bool:
         """Keep what the record says about others; return whether that is all it says."""
         text = record.text
-        if text.startswith("NVRM: The NVIDIA ") or text.startswith(
-            "NVRM: installed in this system"
-        ):
+        if text.startswith("NVRM: The NVIDIA "):
             self._split.note(record)
         return (
             ("ill" in text and self._is_oom_context(text))
             or ("mlx5_core" in text and self._cages.is_empty(record))
             or ("nvme" in text and self._paths.is_removed(record))
+            or (INJECTING in text and self._pages.is_injection(record))
         )
 
     def _is_oom_context(self, text: str) -> bool:

@@ -157,6 +157,30 @@ NIC_RULES: Final[tuple[Rule, ...]] = (
         "drivers/net/ethernet/amazon/ena/ena_netdev.c: the card is reset",
     ),
     rule(
+        "warm reset failed",
+        r"mtk_soc_eth (?P<device>[\w.-]{1,32}): (?P<sub_code>warm reset failed)",
+        _K.NIC_FAULT,
+        "drivers/net/ethernet/mediatek/mtk_eth_soc.c: it sends no more until a power cycle; BPI-Router-Linux#216",
+    ),
+    rule(
+        "Rebuild failed, unload and reload driver",
+        r"ice (?P<pci>" + PCI + r"): (?P<sub_code>Rebuild failed)",
+        _K.NIC_FAULT,
+        "drivers/net/ethernet/intel/ice/ice_main.c, ice_rebuild",
+    ),
+    rule(
+        "Reset attempt failed. Can not reset the device",
+        r"ena " + _PCI_NETDEV + r"(?P<sub_code>Reset attempt failed)",
+        _K.NIC_FAULT,
+        "drivers/net/ethernet/amazon/ena/ena_netdev.c, ena_restore_device",
+    ),
+    rule(
+        ": wd_expired: ",
+        r"ena " + _PCI_NETDEV + r"(?P<sub_code>wd_expired): \d{3,12}",
+        _K.NIC_FAULT,
+        "drivers/net/ethernet/amazon/ena/ena_netdev.c, ena_dump_stats_to_dmesg: reset hundreds of times for a silent device; amzn-drivers#285",
+    ),
+    rule(
         "Failed to process command",
         r"efa " + _PCI_NETDEV + r"(?P<sub_code>Failed to process command) ",
         _K.NIC_COMMAND,
@@ -264,6 +288,18 @@ NIC_RULES: Final[tuple[Rule, ...]] = (
         "drivers/net/ethernet/mellanox/mlx5/core/main.c",
     ),
     rule(
+        "pf_reset failed",
+        r"i40e (?P<pci>[0-9a-fA-F:.]{7,16}): (?P<sub_code>In(?:i)?tial pf_reset failed)",
+        _K.NIC_INIT,
+        "drivers/net/ethernet/intel/i40e/i40e_main.c, i40e_probe; 'Intial' out of tree, PF_RING#493",
+    ),
+    rule(
+        "HW Init failed",
+        r"(?:ixgbe|ixgbevf|igb|igc) (?P<pci>" + PCI + r"): (?P<sub_code>HW Init failed)",
+        _K.NIC_INIT,
+        "drivers/net/ethernet/intel/ixgbe/ixgbe_main.c, ixgbe_probe",
+    ),
+    rule(
         "device init failed",
         r"efa (?P<pci>" + PCI + r"): (?P<sub_code>EFA device init failed)",
         _K.NIC_INIT,
@@ -346,14 +382,24 @@ NIC_RULES: Final[tuple[Rule, ...]] = (
     ),
     *(
         rule(
-            "link status definitely",
-            r"(?:bonding: )?bond\S{0,24}: (?:\(slave (?P<netdev>[\w.-]{1,32})\): )?"
-            r"link status definitely " + way + r"(?: for interface (?P<device>[\w.-]{1,32}))?",
+            literal,
+            r"(?:bonding: )?[\w.-]{1,32}: (?:\(slave (?P<netdev>[\w.-]{1,32})\): )?link status "
+            + way
+            + r"(?:.{0,24}? for (?:active |backup )?interface (?P<device>[\w.-]{1,32}))?",
             kind,
-            "drivers/net/bonding/bond_main.c",
+            "drivers/net/bonding/bond_main.c; a bond may have any name (coreos/bugs#2200), and waits for a time where it is so set",
             sub_code="bond",
+            needles=needles,
         )
-        for way, kind in (("down", _K.LINK_DOWN), ("up", _K.LINK_UP))
+        for literal, way, kind, needles in (
+            ("link status", r"(?:definitely )?down", _K.LINK_DOWN, ("link status d",)),
+            (
+                "link status",
+                r"(?:definitely up|up again)",
+                _K.LINK_UP,
+                ("link status definitely up", "link status up again"),
+            ),
+        )
     ),
     # --- cards that stand still
     rule(

@@ -132,9 +132,9 @@ STORAGE_RULES: Final[tuple[Rule, ...]] = (
     ),
     rule(
         "has encountered an uncorrectable I/O failure",
-        r"Pool '(?P<disk>[^']{1,64})' has encountered an uncorrectable I/O failure",
+        r"(?:SPLError: \d{1,10}:0:\([\w.:-]{1,64}\(\)\) )?(?:WARNING: )?Pool '(?P<disk>[^']{1,64})' has encountered an uncorrectable I/O failure",
         _K.FS_ERROR,
-        "OpenZFS, module/os/linux/zfs: zfs_ereport, spa_suspend",
+        "OpenZFS, module/os/linux/zfs: zfs_ereport, spa_suspend; behind SPL's prefix before 0.6.4, spl#417",
         sub_code="pool suspended",
     ),
     rule(
@@ -363,6 +363,19 @@ STORAGE_RULES: Final[tuple[Rule, ...]] = (
         _K.IO_ERROR,
         "drivers/scsi/scsi_lib.c, scsi_device_state_check",
     ),
+    rule(
+        "failed command: ",
+        r"(?P<disk>ata\d{1,3}\.\d\d): failed command: (?P<sub_code>(?:READ|WRITE|FLUSH)[A-Z ]{0,24})",
+        _K.IO_ERROR,
+        "drivers/ata/libata-eh.c, ata_eh_link_report: what reads and writes; a drive's refusal of other commands is no fault",
+    ),
+    rule(
+        "failed",
+        r"(?P<disk>ata\d{1,3}): (?P<sub_code>COMRESET failed|SRST failed|reset failed, giving up)",
+        _K.IO_ERROR,
+        "drivers/ata/libata-sata.c, sata_link_hardreset; libata-sff.c; libata-eh.c, ata_eh_reset",
+        needles=("COMRESET failed", "SRST failed", "reset failed, giving up"),
+    ),
     *(
         rule(
             f": {words}",
@@ -500,11 +513,25 @@ STORAGE_RULES: Final[tuple[Rule, ...]] = (
     # --- controllers
     rule(
         "megaraid_sas",
-        r"megaraid_sas (?P<pci>" + PCI + r"): .{0,60}?(?P<sub_code>FW in FAULT state"
-        r"|FW detected to be in fault|HBA is killed|OCR failed|cannot recover from previous reset"
-        r"|Adapter already dead)",
+        r"megaraid_sas (?P<pci>" + PCI + r"): .{0,60}?(?P<sub_code>HBA is killed|OCR failed"
+        r"|cannot recover from previous reset|Adapter already dead|[Kk]illing adapter"
+        r"|[Dd]iag reset adapter never cleared|Failed to transition controller to ready)",
         _K.STORAGE_FAULT,
-        "drivers/scsi/megaraid/megaraid_sas_base.c",
+        "drivers/scsi/megaraid/megaraid_sas_base.c, megaraid_sas_fusion.c",
+    ),
+    rule(
+        "megaraid_sas",
+        r"megaraid_sas (?P<pci>" + PCI + r"): .{0,60}?"
+        r"(?P<sub_code>FW in FAULT state|FW detected to be in fault)",
+        _K.IO_ERROR,
+        "drivers/scsi/megaraid/megaraid_sas_base.c: the driver resets it, and says so where it can't; hwraid#136",
+    ),
+    rule(
+        "attempting task abort!",
+        r"(?P<disk>sd [\d:]{1,32}): attempting task abort! ?scmd",
+        _K.IO_ERROR,
+        "drivers/scsi/mpt3sas/mpt3sas_scsih.c, scsih_abort: a command timed out; zfs#7118",
+        sub_code="task abort",
     ),
     rule(
         "mpt3sas",
