@@ -61,8 +61,7 @@ class DeskService:
             try:
                 wait_s = self._turn()
             except (JournalError, LeaseLostError, CommitUnknownError) as error:
-                manager = self.desk.limits.manager
-                log.warning("cannot work on %s now", manager, extra={"error": str(error)})
+                self.desk.trouble.note(error)
                 wait_s = FOLLOW_S
             except Exception:
                 log.exception("cannot work on %s", self.desk.limits.manager)
@@ -75,6 +74,7 @@ class DeskService:
             if before is not None:
                 self.desk.leave()
             self.desk.bench.catch_up()
+            self.desk.trouble.end()
             return FOLLOW_S
         return self.desk.turn() if self._epoch == before else self.desk.take_over()
 

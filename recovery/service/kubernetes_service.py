@@ -18,6 +18,7 @@ from detectors.finding import Action, Severity
 from rankmend.clock import Clock
 from rankmend.errors import RankmendError
 from rankmend.kubernetes_api import connect
+from rankmend.lasting_trouble import LastingTrouble
 from rankmend.packages import Extra, require
 from rankmend.printable import printable
 from recovery.controller.cluster.incoming_alerts import IncomingAlert
@@ -163,6 +164,7 @@ class KubernetesSignals:
         self.states: Mapping[str, SeenNode] = {}  # replaced as a whole
         self._look_s = look_s
         self._firing: dict[tuple[str, NodeSignal], str] = {}
+        self._unread = LastingTrouble(log, "cannot read nodes in Kubernetes", clock)
         self._should_stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kubernetes-signals", daemon=True)
 
@@ -180,8 +182,9 @@ class KubernetesSignals:
             begun_s = time.monotonic()
             try:
                 self.look()
+                self._unread.end()
             except RankmendError as error:  # Kubernetes is away: nothing is concluded from that
-                log.warning("cannot read nodes in Kubernetes", extra={"error": str(error)})
+                self._unread.note(error)
             except Exception:
                 log.exception("cannot read nodes in Kubernetes")
             wait_s = max(self._look_s, (time.monotonic() - begun_s) / SHARE_MAX)

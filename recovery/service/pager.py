@@ -31,6 +31,7 @@ from rankmend.alerting import Alert, AlertmanagerTarget, make_post, target_url
 from rankmend.clock import Clock
 from rankmend.errors import JournalError, RankmendError, SourceError
 from rankmend.files import read_capped
+from rankmend.lasting_trouble import LastingTrouble
 from recovery.console.views.state_words import word_of
 from recovery.controller.cluster.broken_parts import find_broken_parts
 from recovery.controller.cluster.notices import (
@@ -143,6 +144,7 @@ class Look:
     ended: tuple[Alert, ...]
     site_since: Mapping[str, float]  # since when each trouble of the site's units is known
     units: tuple[UnitVerdict, ...] = ()  # a verdict on each of these
+    unrecorded: str = ""  # why the causes are not in the journal
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +196,8 @@ class Pager:
         self._units: tuple[float, tuple[UnitVerdict, ...]] = (clock.now_s(), ())  # when, and what
         self._counts: Counter[str] = Counter()
         self._began_s = clock.now_s()
+        self._unread = LastingTrouble(log, "cannot notify people now", clock)
+        self._unrecorded = LastingTrouble(log, "messages are not in the journal", clock)
         self._should_stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pager", daemon=True)
 
@@ -236,17 +240,25 @@ class Pager:
 
     def _run(self) -> None:
         while not self._should_stop.wait(LOOK_S):
-            if not self._worker.is_taken_up:
-                continue
-            try:
-                found = self._worker.call(self._look).result(ANSWER_S_MAX)
-            except (RankmendError, FutureTimeoutError) as error:
-                log.warning("cannot notify people now", extra={"error": str(error)})
-                continue
-            except Exception:
-                log.exception("cannot find out what to notify people about")
-                continue
-            self.tell(found)
+            self.turn()
+
+    def turn(self) -> None:
+        """Look once, and send what is due."""
+        if not self._worker.is_taken_up:
+            return
+        try:
+            found = self._worker.call(self._look).result(ANSWER_S_MAX)
+        except FutureTimeoutError:
+            self._unread.note("no answer from the deciding thread")
+            return
+        except RankmendError as error:
+            self._unread.note(error)
+            return
+        except Exception:
+            log.exception("cannot find out what to notify people about")
+            return
+        self._unread.end()
+        self.tell(found)
 
     def _look(self) -> Look:
         listened_s = self._clock.now_s() - self._began_s
@@ -257,6 +269,10 @@ class Pager:
 
     def tell(self, found: Look) -> None:
         """Send the notices that are due now."""
+        if found.unrecorded:
+            self._unrecorded.note(found.unrecorded)
+        else:
+            self._unrecorded.end()
         self._counts = Counter(notice.kind.value for notice in found.notices)
         for target in self._targets:
             target.update(found.alerts, found.ended)
@@ -269,7 +285,7 @@ def look(
     site: SiteReadings = SiteReadings(),
     site_since: Mapping[str, float] = MappingProxyType({}),
 ) -> Look:
-    """Return the notices that are due, once they are in the journal. For the deciding thread."""
+    """Return the notices that are due, once they are in the journal or can't be. For the deciding thread."""
     desk = worker.desk
     now_s, nodes = desk.now_unix_s(), desk.nodes_active()
     running = [made for job in worker.jobs.running.values() if (made := _running(job)) is not None]
@@ -293,24 +309,26 @@ def look(
     desk.broken_parts = find_broken_parts(desk.parts, known, desk.alerts.active, units)
     troubles = (*bad, *troubles)
     changes = _follow(worker, troubles, now_s, listened_s)
+    unrecorded = _record(worker, changes)
     marked = (*(item.told for item in changes.open), *changes.lately)
     alerts = (*alerts_of(changes.open, links), *marks_of(marked))
     record = daily_record(desk.ledger.causes, troubles, desk.policy.people.record_hour, now_s)
     if record is not None:
         alerts = (*alerts, Alert(*record))
     since = {trouble.key: trouble.since_unix_s for trouble in bad}
-    return Look(notices, changes, alerts, ended_alerts_of(changes.closed, links), since, units)
+    ended = ended_alerts_of(changes.closed, links)
+    return Look(notices, changes, alerts, ended, since, units, unrecorded)
 
 
 def _follow(
     worker: Worker, troubles: tuple[PresentTrouble, ...], now_unix_s: float, listened_s: float
 ) -> CauseChanges:
-    """Return the causes as they are now, and journal what has changed of them."""
+    """Return the causes as they are now."""
     desk = worker.desk
     unmanaged = frozenset(
         job_id for job_id, job in worker.jobs.running.items() if job.controller is None
     ) | frozenset(worker.jobs.fleet.jobs.keys() - worker.jobs.running.keys())  # others report these
-    changes = follow(
+    return follow(
         desk.ledger.causes,
         troubles,
         desk.policy.people,
@@ -328,11 +346,15 @@ def _follow(
         listened_s=listened_s,
         shared=_shared(worker, troubles),
     )
+
+
+def _record(worker: Worker, changes: CauseChanges) -> str:
+    """Journal what has changed; return why that is impossible now: people get the notice all the same."""
     try:
-        desk.note_causes(changes.records)
-    except JournalError as error:  # people get the notice all the same
-        log.warning("messages are not in the journal", extra={"error": str(error)})
-    return changes
+        worker.desk.note_causes(changes.records)
+    except JournalError as error:
+        return str(error)
+    return ""
 
 
 def _judge_units(

@@ -15,6 +15,7 @@ from typing import Final
 
 from rankmend.clock import Clock
 from rankmend.errors import JobHeldError, JournalError, RankmendError
+from rankmend.lasting_trouble import LastingTrouble
 from rankmend.version import RANKMEND_VERSION
 from recovery.journal.postgres.database import (
     CommitUnknownError,
@@ -131,6 +132,7 @@ class Leases:
         # Likewise; returns whether this controller is to have no leases, though the database answers.
         self.gives_back: Callable[[], bool] = lambda: False
         self._has_given_back = False
+        self._unrenewed = LastingTrouble(log, "leases not renewed", clock)
         self._should_stop = threading.Event()
         self._has_begun = False
         self.has_thread = has_thread
@@ -235,16 +237,21 @@ class Leases:
                 self.database.probe()
             if self.gives_back():
                 self._give_back()
+                self._unrenewed.end()
                 return wait_s
             self._has_given_back = False
             if not self.renew():
                 log.error("the leases had expired: every job is adopted anew")
             wait_s = min(wait_s, self.on_renewed())
+            self._unrenewed.end()
         except RankmendError as error:
-            log.warning("leases not renewed", extra={"error": str(error)})
+            self._unrenewed.note(error)
             if self._clock.now_s() - self._renewed_at_s >= self.lease_s and not self._has_expired:
                 # Another controller may decide by now: our launchers must look for it.
                 self._has_expired, self.generation = True, self.generation + 1
+                log.error(  # noqa: TRY400 - the line before has the reason
+                    "the leases have run out: another controller may take the jobs"
+                )
         return wait_s
 
     def _give_back(self) -> None:

@@ -20,6 +20,7 @@ from rankmend.errors import (
     ManagerError,
     SourceError,
 )
+from rankmend.lasting_trouble import LastingTrouble
 from recovery.journal.postgres.database import LeaseLostError
 from recovery.journal.slurm_records import (
     PodProved,
@@ -103,6 +104,7 @@ class RequestDesk:
         self._observes = observes
         self.bench = Bench(journal, manager, limits, clock, settle_s, look_s, left_s)
         self._clock = clock
+        self.trouble = LastingTrouble(log, f"cannot work on {limits.manager}", clock)
         self._may_act = may_act
         self._nodes = NodeWork(self.bench)
         self._others = other_work(self.bench)
@@ -273,8 +275,9 @@ class RequestDesk:
             self.bench.note_away(error)
             return AWAY_S
         except (JournalError, ManagerError, SourceError) as error:
-            log.warning("cannot work on %s", self.limits.manager, extra={"error": str(error)})
+            self.trouble.note(error)
             return AWAY_S
+        self.trouble.end()
         for key in self._memory.keys() - {work.request.key for work in self.ledger.open}:
             del self._memory[key]
             self._looked_at_s = float(
