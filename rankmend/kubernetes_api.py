@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from rankmend.cut_paths import CLIENT_OPTIONS
 from rankmend.errors import ConfigError, ManagerAwayError, ManagerDeniedError, ManagerError
 from rankmend.printable import printable
 
@@ -240,8 +241,7 @@ def connect(
         return KubernetesApi(file.load(), timeout_s, field_manager, file.renewed)
     from kubernetes import client, config  # noqa: PLC0415
 
-    settings: Any = client.Configuration()
-    settings.retries = False
+    settings = _settings()
     try:
         config.load_incluster_config(client_configuration=settings)
     except config.ConfigException as error:
@@ -249,6 +249,15 @@ def connect(
         raise ConfigError(f"cannot reach Kubernetes by {where}: {error}") from error
     settings.refresh_api_key_hook = _read_token
     return KubernetesApi(client.ApiClient(settings), timeout_s, field_manager)
+
+
+def _settings() -> Any:
+    from kubernetes import client  # noqa: PLC0415
+
+    settings = client.Configuration()
+    settings.retries = False
+    settings.socket_options = list(CLIENT_OPTIONS)  # one client lives as long as the process
+    return settings
 
 
 class _Kubeconfig:
@@ -270,8 +279,7 @@ class _Kubeconfig:
 
         if not self._path.is_file():
             raise ConfigError(f"kubernetes.kubeconfig: no file {self._path}")
-        settings: Any = client.Configuration()
-        settings.retries = False
+        settings = _settings()
         try:
             with self._path.open(encoding="utf-8") as file:
                 named = _named_files(yaml.safe_load(file))

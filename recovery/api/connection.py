@@ -9,7 +9,6 @@ try again (`pause_s`).
 """
 
 import random
-import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
@@ -19,6 +18,7 @@ import msgspec
 import urllib3
 
 from rankmend.backoff import Backoff
+from rankmend.cut_paths import CLIENT_OPTIONS
 from rankmend.errors import ConfigError
 from rankmend.token_file import read_token
 from recovery.api import wire
@@ -40,19 +40,6 @@ CONNECT_S_MAX: Final = 5.0
 ANSWER_S_MAX: Final = 15.0  # without a byte; answers come from memory or a small file
 BODY_BYTES_MAX: Final = 64 * 1024 * 1024  # a job's whole story: 1,000 records of 54 days take 1 MB
 HOPS_MAX: Final = 4  # controllers may point at each other
-# A path that is cut in silence (a firewall that forgot the flow, a host without power) gives no error: a report would wait for
-# ANSWER_S_MAX, longer than a node may be silent (10 s), and a poll for a minute. The kernel ends such a connection after CUT_S_MAX,
-# whether it waits for an answer or for what was sent to be confirmed; the next try makes a new one. A controller that only stalls keeps
-# its connections: its kernel confirms.
-CUT_S_MAX: Final = 5.0
-_SOCKET_OPTIONS: Final = (
-    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 3),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
-    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(CUT_S_MAX * 1000)),
-)
 # 2,000 launchers come back over 7 s, 300 handshakes a second
 BACKOFF: Final = Backoff(first_s=0.5, cap_s=15.0, jitter=0.5)
 
@@ -106,7 +93,7 @@ class ControllerConnection:
             maxsize=4,  # reports, the long poll, and a launcher's other requests
             retries=False,
             headers={"User-Agent": "rankmend", "Accept-Encoding": "identity"},
-            socket_options=list(_SOCKET_OPTIONS),
+            socket_options=list(CLIENT_OPTIONS),
             **options,
         )
 

@@ -18,6 +18,7 @@ import aiohttp
 import msgspec
 
 from rankmend.clock import Clock
+from rankmend.cut_paths import make_client_socket
 from rankmend.errors import ConfigError, RankmendError
 from recovery.api import wire
 from recovery.api.connection import BODY_BYTES_MAX
@@ -313,7 +314,9 @@ class OtherControllers:
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit_per_host=_CONNECTIONS),
+                connector=aiohttp.TCPConnector(
+                    limit_per_host=_CONNECTIONS, socket_factory=make_client_socket
+                ),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"User-Agent": "rankmend-controller", "Accept-Encoding": "identity"},
                 auto_decompress=False,

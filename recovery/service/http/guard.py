@@ -7,7 +7,6 @@ answered are bounded.
 """
 
 import asyncio
-import contextlib
 import errno
 import ipaddress
 import logging
@@ -21,6 +20,7 @@ from typing import Final, Protocol, cast
 
 from aiohttp import web
 
+from rankmend.cut_paths import SERVED_OPTIONS, end_when_cut
 from rankmend.errors import ConfigError
 from rankmend.listening import plain_address
 from recovery.service.roles import TooManyError
@@ -406,8 +406,7 @@ class Entrance:
             self._log_refusal(address, refusal)
             return
         connection.setblocking(False)
-        with contextlib.suppress(OSError):
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        end_when_cut(connection, SERVED_OPTIONS)
         self._quota.enter(address)
         task = self._loop.create_task(self._open(connection, address))
         self._opening.add(task)

@@ -1,18 +1,16 @@
 """For how long a launcher's polls may wait, at the controller that it joined and at one that takes the job over."""
 
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
 
 from recovery.api.launcher_client import LauncherClient
 from recovery.api.wire import WAIT_S_MAX, WAIT_S_SAFE, Accepted, JoinAnswer
-from recovery.journal.limits import Policy
 from recovery.messages.exchange import Report
 from tests.support.service import join_of
 
@@ -74,19 +72,3 @@ def test_polls_at_a_controller_that_takes_the_job_over_wait_as_long_as_every_ver
         client.close()
 
     assert (client.home, client.wait_s) == (other, WAIT_S_SAFE)
-
-
-def test_the_kernel_ends_a_connection_whose_path_is_cut_before_the_node_counts_as_silent() -> None:
-    with controller(1, 25.0) as url:
-        client = LauncherClient([url])
-        made = client._pool.connection_from_url(url)._get_conn()
-        made.connect()
-        made_socket = cast(socket.socket, made.sock)
-
-        cut_ms = made_socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
-        is_probed = made_socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-        made.close()
-        client.close()
-
-    assert 0 < cut_ms <= Policy().node_silent_s * 1000 / 2  # it has to connect anew, too
-    assert is_probed
