@@ -46,8 +46,10 @@ class OperatorClient(ControllerConnection):
         query = {"limit": limit} | ({"job": job_id} if job_id else {})
         return self.ask("GET", f"/v1/incidents?{urlencode(query)}", wire.Incidents).incidents
 
-    def story(self, incident_or_job: str) -> wire.Story:
-        return self.ask("GET", f"/v1/incidents/{part(incident_or_job)}", wire.Story)
+    def story(self, incident_or_job: str, since_unix_s: float | None = None) -> wire.Story:
+        """``since_unix_s``: of a job only what accounts for its time from then on; an older controller returns all."""
+        query = "" if since_unix_s is None else f"?since={since_unix_s!r}"
+        return self.ask("GET", f"/v1/incidents/{part(incident_or_job)}{query}", wire.Story)
 
     def plans(self) -> list[wire.PlanView]:
         return self.ask("GET", "/v1/plans", wire.Plans).plans

@@ -271,15 +271,22 @@ class OneDamaged:
 
     def __init__(self, *damaged: str) -> None:
         self.damaged = damaged
+        self.ended_s_ago: dict[str, float] = {}
+        self.stories: list[tuple[str, float | None]] = []
 
     def jobs(self, *, with_ended: bool = False) -> list[wire.JobView]:
         del with_ended
-        return [
+        views = [
             wire.JobView(name, name, name, "done", 1, 2, 1, 0, 0, 7, 0, None, "ann")
             for name in ("job-1", "job-2")
         ]
+        for view in views:
+            if view.name in self.ended_s_ago:
+                view.began_unix_s, view.lasted_s = 1e9, 1e9 - self.ended_s_ago[view.name]
+        return views
 
-    def story(self, wanted: str) -> wire.Story:
+    def story(self, wanted: str, since_unix_s: float | None = None) -> wire.Story:
+        self.stories.append((wanted, since_unix_s))
         if wanted in self.damaged:
             raise BusyError(f"{wanted} is damaged", status=503, reason=wire.JOURNAL_UNREADABLE)
         story = view_story(entries_of(*BEGIN), wanted, wanted, None)
@@ -304,3 +311,14 @@ def test_a_controller_that_reads_no_journal_at_all_is_an_error() -> None:
 
     with pytest.raises(BusyError, match="job-2 is damaged"):
         list(ControllerReader(client, Access((), None, None)).journals())
+
+
+def test_a_report_since_a_moment_requests_no_story_of_a_job_that_had_ended() -> None:
+    client = OneDamaged()
+    client.ended_s_ago = {"job-1": 30 * 86_400.0, "job-2": 0.0}
+    reader = ControllerReader(cast("OperatorClient", client), Access((), None, None))
+
+    times = list(reader.times(None, 2e9 - 7 * 86_400.0))
+
+    assert len(times) == 1
+    assert client.stories == [("job-2", 2e9 - 7 * 86_400.0)]

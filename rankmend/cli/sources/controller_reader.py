@@ -9,6 +9,7 @@ from rankmend.cli.watched_lines import is_named
 from recovery.accounting.goodput.figures import clip
 from recovery.accounting.goodput.job_time import JobTime
 from recovery.accounting.goodput.time_spent import read_time
+from recovery.accounting.goodput.time_window import CLOCK_SET_S_MAX
 from recovery.api import wire
 from recovery.api.controller_errors import BusyError, RefusedError, UnreachableError
 from recovery.api.operator_client import OperatorClient
@@ -72,7 +73,7 @@ class ControllerReader:
 
     def times(self, job: str | None, since_unix_s: float | None) -> Iterator[SpentTime | None]:
         """Return times until the newest entries: the controller's clock is not this machine's."""
-        for entries in self._journals(job):
+        for entries in self._journals(job, since_unix_s):
             spent = read_time(entries)
             if spent is not None and since_unix_s is not None:
                 spent = clip(spent, since_unix_s)
@@ -81,7 +82,10 @@ class ControllerReader:
     def journals(self) -> Iterator[Sequence[Entry]]:
         yield from self._journals(None)
 
-    def _journals(self, job: str | None) -> Iterator[Sequence[Entry]]:
+    def _journals(
+        self, job: str | None, since_unix_s: float | None = None
+    ) -> Iterator[Sequence[Entry]]:
+        """Return journals; ``since_unix_s``: of each what accounts for the time from then on, and none of a job that had ended."""
         jobs = self._client.jobs(with_ended=True)
         if job is not None:
             if any(_is_named(item, job) for item in self._watched()) and not _is_own(
@@ -91,8 +95,10 @@ class ControllerReader:
             jobs = [find_job(self._client, job, with_ended=True)]
         problem, has_read = None, False
         for item in jobs:
+            if since_unix_s is not None and _ended_before(item, since_unix_s):
+                continue
             try:
-                story = self._client.story(item.job_id)
+                story = self._client.story(item.job_id, since_unix_s)
             except BusyError as error:
                 if error.reason != wire.JOURNAL_UNREADABLE:
                     raise
@@ -151,6 +157,11 @@ def entry_of(line: wire.StoryLine) -> Entry:
     # A kind that this version does not know comes from a newer controller.
     record = decode_record(line.kind, MAJOR, MINOR + 1, bytes(line.record))
     return Entry(line.number, line.unix_s, line.monotonic_s, line.boot_id, record)
+
+
+def _ended_before(job: wire.JobView, unix_s: float) -> bool:
+    is_known = job.began_unix_s is not None and job.lasted_s is not None
+    return is_known and _ended_unix_s(job) + CLOCK_SET_S_MAX < unix_s
 
 
 def _ended_unix_s(job: wire.JobView) -> float:

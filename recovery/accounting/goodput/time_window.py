@@ -6,7 +6,7 @@ to the last bit. Of the records that are left out nothing is checked but that th
 """
 
 from bisect import bisect_left
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from math import inf
 from typing import Final, TypeAlias, cast
 
@@ -25,6 +25,8 @@ _WORK_KINDS: Final = (NAMES[WorkSeen], NAMES[StepsSeen])
 _SAVES: Final = (NAMES[CheckpointSeen], NAMES[SavesStalled])
 _OTHERS: Final = f"r.kind NOT IN ({', '.join('?' * 6)})"
 CatchUp: TypeAlias = Generator[None, None, TimeReading | None]
+# A job whose newest record is so much older than the window has no time in it, however its clock was set meanwhile.
+CLOCK_SET_S_MAX: Final = 86_400.0
 _FEW: Final = (
     16  # records between two others: to ask which of them matter takes longer than to read them
 )
@@ -38,10 +40,29 @@ def read_job_time(
     ``now``: until when it went on as at its last record; None: it ended there. Raises JournalError.
     """
     with journal.reading() as reader:
+        if since_unix_s is not None and _is_over(reader, now, since_unix_s):
+            return None
         read = _exhaust(_WindowReading(reader, since_unix_s).read())
     if read is None or since_unix_s is None:
         return None if read is None else read.so_far(now)
     return clip(read.so_far(now), since_unix_s)
+
+
+def read_window(journal: StoredJournal, since_unix_s: float) -> list[Entry]:
+    """Return the entries by which `read_time`, cut, gives the account from a moment on. Raises JournalError."""
+    taken: list[Entry] = []
+    with journal.reading() as reader:
+        _exhaust(_WindowReading(reader, since_unix_s, pass_on=taken.append).read())
+    return taken
+
+
+def _is_over(reader: JournalReader, now: Moment | None, since_unix_s: float) -> bool:
+    """Return whether the job ended before the window began."""
+    newest = next(reader.ask("SELECT unix_s FROM record ORDER BY number DESC LIMIT 1"), None)
+    if newest is None:
+        return False
+    ended_unix_s = newest[0] if now is None else max(newest[0], now.unix_s)
+    return bool(ended_unix_s + CLOCK_SET_S_MAX < since_unix_s)
 
 
 def catch_up(journal: StoredJournal, through: int) -> CatchUp:
@@ -70,8 +91,11 @@ class _WindowReading:
         told_max: int | None = None,
         *,
         is_settled: bool = False,
+        pass_on: Callable[[Entry], None] = lambda _entry: None,
     ) -> None:
+        """``pass_on`` receives each entry that the account was given."""
         self._reader = reader
+        self._pass_on = pass_on
         self._is_settled = is_settled
         self._told_max = told_max
         self._since_unix_s = since_unix_s
@@ -100,6 +124,7 @@ class _WindowReading:
     def _take(self, entry: Entry) -> None:
         self._time = self._time or TimeReading(entry, self._told_max, is_settled=self._is_settled)
         self._time.take(entry)
+        self._pass_on(entry)
         self._newest = entry
 
     def _read_between(self, after: int, before: int, following: Entry | None) -> None:

@@ -97,7 +97,7 @@ _READS = (
           query(incidents.IncidentsQuery), answer(wire.Incidents),
           "List incidents with their MTTR, newest first"),
     Route("story", "GET", "/v1/incidents/{incident}", incidents.story, RequestKind.READ, _READ, Touches.JOB,
-          NOTHING, answer(wire.Story),
+          query(incidents.StoryQuery), answer(wire.Story),
           "Explain each decision: the whole story of an incident or a job", also=(404,)),
     Route("plans", "GET", "/v1/plans", jobs.plans, RequestKind.READ, _READ, Touches.OWN_PART,
           NOTHING, answer(wire.Plans),

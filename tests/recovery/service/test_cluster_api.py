@@ -281,3 +281,13 @@ def test_a_refusal_gives_up_a_job_that_stands_and_leaves_one_that_trains_alone(
             return events[-1]["event"]["outcome"] == "escalate"
 
         eventually(given_up, "the job is given up")
+
+
+def test_story_of_a_job_since_a_moment_has_the_records_that_its_time_needs(up: Running) -> None:
+    job_id = start_job(up, "since")["n1"].job_id
+
+    story = up.client("admin").story(job_id, 4e9)
+    status, refused = ask(up, "GET", f"/v1/incidents/{job_id}?since=yesterday")
+
+    assert story.lines[0].kind == "job_opened"
+    assert (status, "since" in refused["error"]) == (400, True)

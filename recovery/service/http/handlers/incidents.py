@@ -1,11 +1,14 @@
 """Incidents: the list with MTTR, the story of each, and taking note of one that was given up."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
+from recovery.accounting.goodput.time_window import read_window
 from recovery.api import wire
 from recovery.console.views.incident_view import view_story, with_clock
+from recovery.journal.records import Entry
 from recovery.service.http.backend import Backend
 from recovery.service.http.call import Call
 from recovery.service.http.permission import may_read_job
@@ -20,6 +23,12 @@ class IncidentsQuery(Struct):
     limit: Annotated[int, Meta(ge=1, le=wire.INCIDENTS_MAX)] = 100
 
 
+class StoryQuery(Struct):
+    """Of a job's story, only the records that its account of time from this moment on needs."""
+
+    since: float | None = None  # unix seconds
+
+
 async def incidents(backend: Backend, call: Call[IncidentsQuery]) -> wire.Incidents:
     wanted, limit = call.given.job, call.given.limit
     known = backend.worker.jobs.everywhere
@@ -32,9 +41,9 @@ async def incidents(backend: Backend, call: Call[IncidentsQuery]) -> wire.Incide
     return wire.Incidents([with_clock(view, backend.clock.unix_s()) for view in found])
 
 
-async def story(backend: Backend, call: Call[None]) -> wire.Story:
+async def story(backend: Backend, call: Call[StoryQuery]) -> wire.Story:
     wanted = call.parts["incident"]
-    found = await _find_story(backend, call, wanted)
+    found = await _find_story(backend, call, wanted, call.given.since)
     if found is None:
         raise UnknownError(f"no incident or job {wanted}")
     return found
@@ -57,14 +66,20 @@ async def acknowledge(backend: Backend, call: Call[wire.Because]) -> wire.Done:
     return wire.Done(f"incident {incident} is acknowledged: its notices stop")
 
 
-async def _find_story(backend: Backend, call: Call[Any], wanted: str) -> wire.Story | None:
+async def _find_story(
+    backend: Backend, call: Call[Any], wanted: str, since_unix_s: float | None = None
+) -> wire.Story | None:
     """Return the story of a job or an incident from its journal on disk, or None."""
     is_job = wanted in call.known
     places = [(job_id, call.known[job_id]) for job_id in call.job_ids]
 
     def act() -> wire.Story | None:
         for job_id, item in places:
-            entries = item.journal.read()
+            entries: Sequence[Entry]
+            if is_job and since_unix_s is not None:
+                entries = read_window(item.journal, since_unix_s)
+            else:
+                entries = item.journal.read()
             found = view_story(entries, job_id, item.name, None if is_job else wanted)
             if found is not None:
                 return found

@@ -1,12 +1,13 @@
 """The account of a part of a journal is that of the whole journal, cut: to a microsecond."""
 
 import sqlite3
-from collections.abc import Sequence
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,12 @@ from rankmend.errors import JournalError
 from recovery.accounting.goodput.figures import clip
 from recovery.accounting.goodput.job_time import JobTime
 from recovery.accounting.goodput.time_spent import read_time
-from recovery.accounting.goodput.time_window import catch_up, read_job_time
+from recovery.accounting.goodput.time_window import (
+    CLOCK_SET_S_MAX,
+    catch_up,
+    read_job_time,
+    read_window,
+)
 from recovery.journal.attempt_records import (
     AttemptAbandoned,
     Cause,
@@ -26,10 +32,11 @@ from recovery.journal.attempt_records import (
 )
 from recovery.journal.incident_machine import Outcome
 from recovery.journal.job_records import JobOpened, LauncherStarted, PersonActed
+from recovery.journal.journal_reader import JournalReader
 from recovery.journal.ledger import Moment
 from recovery.journal.records import Entry
 from recovery.journal.store import open_readonly
-from recovery.journal.stored_journal import JournalFile
+from recovery.journal.stored_journal import JournalFile, StoredJournal
 from recovery.messages.outside import PersonAct, PersonCommand
 from tests.support.goodput_jobs import (
     BEGIN,
@@ -93,6 +100,53 @@ def check(entries: Sequence[Entry], random: Random, torn: int = 0) -> None:
         for since_unix_s in (None, *moments, end.unix_s + 100.0):
             read = read_job_time(JournalFile(path.parent), now, since_unix_s)
             assert rounded(read) == rounded(cut(entire, since_unix_s))
+            if since_unix_s is not None:  # as a controller passes it on
+                window = read_window(JournalFile(path.parent), since_unix_s)
+                assert rounded(cut(read_time(window, now), since_unix_s)) == rounded(read)
+
+
+@dataclass(frozen=True)
+class CountedJournal:
+    """A journal in a file that counts the records which are read of it."""
+
+    file: JournalFile
+    numbers: set[int] = field(default_factory=set)
+
+    @contextmanager
+    def reading(self) -> Iterator[JournalReader]:
+        with self.file.reading() as reader:
+            ask = reader.ask
+
+            def counted(question: str, values: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
+                for row in ask(question, values):
+                    if question.startswith("SELECT r."):
+                        self.numbers.add(row[0])
+                    yield row
+
+            reader.ask = counted  # type: ignore[method-assign]
+            yield reader
+
+
+def counted_reads(path: Path, since_unix_s: float | None) -> int:
+    journal = CountedJournal(JournalFile(path))
+    read_job_time(cast(StoredJournal, journal), None, since_unix_s)
+    return len(journal.numbers)
+
+
+def test_a_report_reads_by_time_and_nothing_of_a_job_that_had_ended(tmp_path: Path) -> None:
+    hour_s = 3600.0
+    works = tuple((1000.0 + minute * 60.0, WORK) for minute in range(1, 6000))
+    entries = entries_of(*BEGIN, *works)
+    write(tmp_path, entries)
+    end_unix_s = entries[-1].unix_s
+
+    whole_job = counted_reads(tmp_path, None)
+    last_hour = counted_reads(tmp_path, end_unix_s - hour_s)
+    day_after = counted_reads(tmp_path, end_unix_s + CLOCK_SET_S_MAX + 1.0)
+
+    assert whole_job == len(entries)
+    assert last_hour < 60 + 3 * len(BEGIN) + 20
+    assert day_after == 0
 
 
 @pytest.mark.safety
