@@ -72,6 +72,12 @@ FAMILIES: Final[tuple[Family, ...]] = (
         (),
         "Records that the kernel overwrote before they were read, from the start of the boot on.",
     ),
+    counter(
+        "kernel_log_suppressed",
+        "",
+        (),
+        "Messages that the kernel left out by its own rate limits, by its own count.",
+    ),
     counter("kernel_log_broken", "", (), "Records in no form that the kernel documents."),
     counter(
         "kernel_log_untrusted",
@@ -266,6 +272,7 @@ class KernelLogCollector:
         state, saved = self._state, self._saved
         yield Metric("rankmend_kernel_log_records_total", state.records)
         yield Metric("rankmend_kernel_log_lost_total", saved.lost)
+        yield Metric("rankmend_kernel_log_suppressed_total", state.suppressed)
         yield Metric("rankmend_kernel_log_broken_total", saved.broken)
         yield Metric("rankmend_kernel_log_untrusted_total", state.untrusted)
         yield Metric("rankmend_kernel_log_overflow_total", state.overflowed)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from detectors.kernel.event import EventKind, KernelEvent
+from detectors.kernel.left_out import LeftOut, find_left_out
 from detectors.kernel.log import LogWriter, Record
 from detectors.kernel.rules.matcher import Matcher
 
@@ -50,6 +51,7 @@ class StateSnapshot:
     events: int = 0
     untrusted: int = 0
     overflowed: int = 0
+    suppressed: int = 0
 
 
 class _Tally:
@@ -90,6 +92,8 @@ class KernelLogState:
         self.records, self.events = old.records, old.events
         self.untrusted = old.untrusted  # written by a process; otherwise they would be events
         self.overflowed = old.overflowed  # events counted without sub-code or device
+        self.suppressed = old.suppressed  # left out by the kernel's own limits, as it says
+        self.lost = 0  # missing from the log by the words of what wrote it
         self.kind: LogWriter | None = None  # of the log, by its first record with a form of its own
         self.missed = 0  # records that name an XID in no known form
         self.quoted = 0  # a container printed them: whether the kernel said so is not known
@@ -117,6 +121,7 @@ class KernelLogState:
         if record.source is LogWriter.CONTAINER and not self._trusts_user:
             self.quoted += Matcher().match(record) is not None or _MARK in record.text
             return None
+        self._note_left_out(record)
         if record.is_from_user and not self._trusts_user:
             # its own matcher, so that a process's lines don't pair with the kernel's
             if Matcher().match(record) is not None:
@@ -128,6 +133,16 @@ class KernelLogState:
         elif _MARK in record.text:
             self.missed += 1
         return event
+
+    def _note_left_out(self, record: Record) -> None:
+        found = find_left_out(record)
+        if found is None:
+            return
+        why, count = found
+        if why is LeftOut.LOST:
+            self.lost += count
+        else:
+            self.suppressed += count
 
     def note_kind(self, record: Record) -> None:
         """Learn which program's log this is, which its first records show."""
@@ -177,7 +192,12 @@ class KernelLogState:
 
     def snapshot(self) -> StateSnapshot:
         return StateSnapshot(
-            self.groups(), self.records, self.events, self.untrusted, self.overflowed
+            self.groups(),
+            self.records,
+            self.events,
+            self.untrusted,
+            self.overflowed,
+            self.suppressed,
         )
 
     def _add(self, event: KernelEvent) -> None:

@@ -253,6 +253,19 @@ def test_collector_counts_by_kind_code_and_device_and_shows_zeros() -> None:
     assert sum(name.startswith("kernel_log_messages_total") for name in found) == len(EventKind)
 
 
+def test_messages_that_the_kernel_left_out_by_its_own_limit_are_counted(tmp_path: Path) -> None:
+    limit = b"6,0,5,-;net_ratelimit: 23 callbacks suppressed\n"
+    first = collector(FakeDevice(limit), tmp_path / "kernel-log.json")
+    before = values(first)
+    first.stop()
+
+    again = collector(FakeDevice(limit, b"6,1,6,-;fine\n"), tmp_path / "kernel-log.json")
+    after = values(again)
+    again.stop()
+
+    assert before["kernel_log_suppressed_total"] == after["kernel_log_suppressed_total"] == 23
+
+
 def test_message_that_comes_later_is_heard_without_a_collect() -> None:
     heard: list[KernelEvent] = []
     device = FakeDevice(xid_record(0))

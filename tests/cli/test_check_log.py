@@ -286,3 +286,14 @@ def test_an_xid_in_an_unknown_form_is_counted_and_the_file_is_not_called_fit() -
     assert result.exit_code == 64
     assert "1 line with an XID not judged" in " ".join(result.output.split())
     assert check_log("-", text="[1.0] ok\n").exit_code == 0
+
+
+def test_a_log_that_lost_messages_is_not_called_fit() -> None:
+    lost = "Dec 09 03:24:51 n1 systemd-journald[363]: Missed 81 kernel messages\n"
+    limited = "Dec 09 03:24:51 n1 kernel: net_ratelimit: 12 callbacks suppressed\n"
+
+    not_known, known = check_log("-", text=lost), check_log("-", text=limited)
+
+    assert (not_known.exit_code, known.exit_code) == (64, 0)
+    assert "81 messages missing by the log's own words" in " ".join(not_known.output.split())
+    assert "12 messages left out by the kernel's rate limits" in " ".join(known.output.split())

@@ -83,6 +83,7 @@ def log(file: Path, as_json: bool, policy: Path | None, trust_user: bool) -> Non
     """
     from agent.findings.policy_files import load_policy
     from detectors.kernel.event_groups import KernelLogState
+    from detectors.kernel.left_out import LITERALS as LEFT_OUT
     from detectors.kernel.log import parse_log
     from detectors.kernel.log_verdict import judge
     from detectors.kernel.rules.matcher import LITERALS
@@ -93,7 +94,7 @@ def log(file: Path, as_json: bool, policy: Path | None, trust_user: bool) -> Non
     except RankmendError as error:
         fail(str(error), UNREADABLE)
     state = KernelLogState(trusts_user=trust_user)
-    sieve = Sieve(LITERALS, keeps_all=lambda: state.kind is None, skip=state.skip)
+    sieve = Sieve((*LITERALS, *LEFT_OUT), keeps_all=lambda: state.kind is None, skip=state.skip)
     name = "standard input" if str(file) == "-" else str(file)
     try:
         with _open(file) as stream:
@@ -114,7 +115,7 @@ def log(file: Path, as_json: bool, policy: Path | None, trust_user: bool) -> Non
     else:
         _print_table(name, state, findings, rows)
     code = _exit_code(findings)
-    is_unknown = state.missed or state.quoted
+    is_unknown = state.missed or state.quoted or state.lost
     sys.exit(UNREADABLE if code == _NOTHING and is_unknown else code)
 
 
@@ -140,6 +141,8 @@ def _report(
         "untrusted": state.untrusted,
         "missed": state.missed,
         "quoted": state.quoted,
+        "lost": state.lost,
+        "suppressed": state.suppressed,
         "findings": [_finding_json(finding) for finding in findings],
     }
 
@@ -211,6 +214,13 @@ def _print_table(
             f", {counted(state.quoted, 'line')} of a container not judged: whether the kernel wrote them is not "
             "known. Give the kernel's own log"
         )
+    if state.lost:
+        summary += (
+            f", {counted(state.lost, 'message')} missing by the log's own words: a fault among them is not known. "
+            "Give the node's dmesg"
+        )
+    if state.suppressed:
+        summary += f", {counted(state.suppressed, 'message')} left out by the kernel's rate limits"
     console.print(Text(summary), soft_wrap=True)
 
 

@@ -1,0 +1,50 @@
+"""Lines by which a log admits that messages are missing from it. Pure.
+
+Sources: lib/ratelimit.c and kernel/printk/printk.c of Linux; systemd's journald-kmsg.c ("Missed 81 kernel messages", systemd#11104), before v209
+"/dev/kmsg buffer overrun"; rsyslog's imjournal ("406 messages lost due to rate-limiting", Red Hat's solution 1417483).
+
+Two things look alike and are not. The kernel's own limit leaves out what one place in its code goes on to print, after ten lines of it in
+5 s. A log that lost messages may lack any. What journald leaves out of a service ("Suppressed 97 messages from ...") is not the kernel's:
+its limits don't count for the kernel's messages.
+"""
+
+import re
+from enum import Enum
+from typing import Final
+
+from detectors.kernel.log import Record
+
+_COUNT_MAX: Final = 1_000_000_000
+
+
+class LeftOut(Enum):
+    """Why messages are missing."""
+
+    RATE = "rate"  # the kernel's own limit of one place that prints
+    LOST = "lost"  # a buffer was full, or a reader too slow: any message
+
+
+_RULES: Final = (
+    (LeftOut.RATE, "callbacks suppressed", re.compile(r"[\w.:-]{1,80}: (\d{1,9}) callbacks suppressed")),
+    (LeftOut.RATE, "messages suppressed", re.compile(r"printk: (\d{1,9}) messages suppressed")),
+    (LeftOut.LOST, "printk messages dropped", re.compile(r"\*\* (\d{1,9}) printk messages dropped")),
+    (LeftOut.LOST, "kernel messages", re.compile(r"Missed (\d{1,9}) kernel messages")),
+    (LeftOut.LOST, "messages lost due to rate-limiting", re.compile(r"imjournal: (\d{1,9}) messages lost due to rate-limiting")),
+    (LeftOut.LOST, "kmsg buffer overrun", re.compile(r"/dev/kmsg buffer overrun")),
+)  # fmt: skip
+LITERALS: Final = tuple(literal for _why, literal, _form in _RULES)
+# What the kernel itself writes of itself; the others are programs that write the log.
+_OF_KERNEL: Final = frozenset({"callbacks suppressed", "messages suppressed", "printk messages dropped"})  # fmt: skip
+
+
+def find_left_out(record: Record) -> tuple[LeftOut, int] | None:
+    """Return why and how many messages a record says are missing; 1 where it gives no number."""
+    for why, literal, form in _RULES:
+        if literal not in record.text:
+            continue
+        match = form.match(record.text)
+        if match is None or (literal in _OF_KERNEL and record.is_from_user):
+            continue
+        count = int(match[1]) if form.groups else 1
+        return why, min(count, _COUNT_MAX)
+    return None
