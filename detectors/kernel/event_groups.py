@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from detectors.kernel.event import EventKind, KernelEvent
-from detectors.kernel.left_out import LeftOut, find_left_out
+from detectors.kernel.left_out import LogGap, find_left_out
 from detectors.kernel.log import LogWriter, Record
 from detectors.kernel.rules.matcher import Matcher
 
@@ -139,7 +139,7 @@ class KernelLogState:
         if found is None:
             return
         why, count = found
-        if why is LeftOut.LOST:
+        if why is LogGap.LOST:
             self.lost += count
         else:
             self.suppressed += count

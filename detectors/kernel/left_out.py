@@ -17,7 +17,7 @@ from detectors.kernel.log import Record
 _COUNT_MAX: Final = 1_000_000_000
 
 
-class LeftOut(Enum):
+class LogGap(Enum):
     """Why messages are missing."""
 
     RATE = "rate"  # the kernel's own limit of one place that prints
@@ -25,19 +25,19 @@ class LeftOut(Enum):
 
 
 _RULES: Final = (
-    (LeftOut.RATE, "callbacks suppressed", re.compile(r"[\w.:-]{1,80}: (\d{1,9}) callbacks suppressed")),
-    (LeftOut.RATE, "messages suppressed", re.compile(r"printk: (\d{1,9}) messages suppressed")),
-    (LeftOut.LOST, "printk messages dropped", re.compile(r"\*\* (\d{1,9}) printk messages dropped")),
-    (LeftOut.LOST, "kernel messages", re.compile(r"Missed (\d{1,9}) kernel messages")),
-    (LeftOut.LOST, "messages lost due to rate-limiting", re.compile(r"imjournal: (\d{1,9}) messages lost due to rate-limiting")),
-    (LeftOut.LOST, "kmsg buffer overrun", re.compile(r"/dev/kmsg buffer overrun")),
+    (LogGap.RATE, "callbacks suppressed", re.compile(r"[\w.:-]{1,80}: (\d{1,9}) callbacks suppressed")),
+    (LogGap.RATE, "messages suppressed", re.compile(r"printk: (\d{1,9}) messages suppressed")),
+    (LogGap.LOST, "printk messages dropped", re.compile(r"\*\* (\d{1,9}) printk messages dropped")),
+    (LogGap.LOST, "kernel messages", re.compile(r"Missed (\d{1,9}) kernel messages")),
+    (LogGap.LOST, "messages lost due to rate-limiting", re.compile(r"imjournal: (\d{1,9}) messages lost due to rate-limiting")),
+    (LogGap.LOST, "kmsg buffer overrun", re.compile(r"/dev/kmsg buffer overrun")),
 )  # fmt: skip
 LITERALS: Final = tuple(literal for _why, literal, _form in _RULES)
 # What the kernel itself writes of itself; the others are programs that write the log.
 _OF_KERNEL: Final = frozenset({"callbacks suppressed", "messages suppressed", "printk messages dropped"})  # fmt: skip
 
 
-def find_left_out(record: Record) -> tuple[LeftOut, int] | None:
+def find_left_out(record: Record) -> tuple[LogGap, int] | None:
     """Return why and how many messages a record says are missing; 1 where it gives no number."""
     for why, literal, form in _RULES:
         if literal not in record.text:

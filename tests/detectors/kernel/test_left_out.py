@@ -3,38 +3,38 @@
 import pytest
 
 from detectors.kernel.event_groups import KernelLogState
-from detectors.kernel.left_out import LITERALS, LeftOut, find_left_out
+from detectors.kernel.left_out import LITERALS, LogGap, find_left_out
 from detectors.kernel.log import parse_line
 from detectors.kernel.rules.matcher import Matcher
 
 # As posted: openbmc and systemd trackers, Red Hat's solution 1417483, kernel mailing lists and bug reports.
 REPORTED = [
-    ("[  180.769204] quiet_error: 48 callbacks suppressed", LeftOut.RATE, 48),
+    ("[  180.769204] quiet_error: 48 callbacks suppressed", LogGap.RATE, 48),
     (
         "2024-06-06T10:26:40.747576+08:00 kernel: gmc_v10_0_process_interrupt: 6 callbacks suppressed",
-        LeftOut.RATE,
+        LogGap.RATE,
         6,
     ),
-    ("[2122311.383389] warn_alloc: 3 callbacks suppressed", LeftOut.RATE, 3),
+    ("[2122311.383389] warn_alloc: 3 callbacks suppressed", LogGap.RATE, 3),
     (
         "Dec  3 21:03:12 tytus kernel: [ 5293.608397] __ratelimit: 7 callbacks suppressed",
-        LeftOut.RATE,
+        LogGap.RATE,
         7,
     ),
-    ("[ 1470.134845] net_ratelimit: 23807 callbacks suppressed", LeftOut.RATE, 23807),
-    ("May 29 03:24:48 k8snode234 kernel: print_req_error: 546 callbacks suppressed", LeftOut.RATE, 546),
-    ("Dec 09 03:24:51 ubuntu systemd-journald[363]: Missed 81 kernel messages", LeftOut.LOST, 81),
+    ("[ 1470.134845] net_ratelimit: 23807 callbacks suppressed", LogGap.RATE, 23807),
+    ("May 29 03:24:48 k8snode234 kernel: print_req_error: 546 callbacks suppressed", LogGap.RATE, 546),
+    ("Dec 09 03:24:51 ubuntu systemd-journald[363]: Missed 81 kernel messages", LogGap.LOST, 81),
     (
         "Apr  7 11:50:47 localhost rsyslogd-2177: imjournal: 406 messages lost due to rate-limiting",
-        LeftOut.LOST,
+        LogGap.LOST,
         406,
     ),
     (
         "Oct 28 02:07:57 localhost systemd-journal[1864]: /dev/kmsg buffer overrun, some messages lost.",
-        LeftOut.LOST,
+        LogGap.LOST,
         1,
     ),
-    ("** 45 printk messages dropped ** [   12.5] usb 1-1: new device", LeftOut.LOST, 45),
+    ("** 45 printk messages dropped ** [   12.5] usb 1-1: new device", LogGap.LOST, 45),
 ]  # fmt: skip
 # Of a service: the kernel's own messages don't count for its limit.
 NOT_MISSING = [
@@ -49,7 +49,7 @@ NOT_MISSING = [
 
 @pytest.mark.parametrize(("line", "why", "count"), REPORTED, ids=str)
 def test_a_line_says_how_many_messages_are_missing_and_why(
-    line: str, why: LeftOut, count: int
+    line: str, why: LogGap, count: int
 ) -> None:
     assert find_left_out(parse_line(line)) == (why, count)
 
@@ -65,7 +65,7 @@ def test_a_process_cannot_say_in_the_kernels_log_that_the_kernel_left_something_
     )
 
     assert find_left_out(user) is None
-    assert find_left_out(kernel) == (LeftOut.RATE, 9)
+    assert find_left_out(kernel) == (LogGap.RATE, 9)
 
 
 def test_what_a_log_says_is_missing_is_counted_beside_its_events_and_outlives_a_restart() -> None:
