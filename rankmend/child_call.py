@@ -124,11 +124,11 @@ def _answer(function: Callable[[], Any], writer: int, slot: int | None, timeout_
         null = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(null, stream)
-        retained = {writer, slot}
-        for descriptor in range(3, _DESCRIPTORS_MAX):
-            if descriptor not in retained:
-                with contextlib.suppress(OSError):
-                    os.close(descriptor)
+        begin = 3
+        for descriptor in sorted({writer, slot} - {None}):
+            os.closerange(begin, descriptor)
+            begin = descriptor + 1
+        os.closerange(begin, _DESCRIPTORS_MAX)
         try:
             reported = {"result": function()}
         except RankmendError as error:

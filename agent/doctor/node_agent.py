@@ -4,7 +4,6 @@ The agent's configuration knows every collector: its module takes 0.4 s of a pro
 is a file to read, since each group of checks runs in a process of its own.
 """
 
-import contextlib
 import os
 import socket
 from collections.abc import Callable, Mapping
@@ -158,10 +157,12 @@ def _fetch_page(config: AgentSetup) -> tuple[str, str]:
         address = page_address(config)
     except RankmendError as error:
         return config.listen, str(error)
+    try:
+        socket.create_connection((host, port), _ANSWER_S_MAX).close()
+    except OSError as error:
+        return address, f"nobody listens there: {error.strerror or error}"
     if config.has_tls:  # it may ask for a certificate that we don't have: that it listens will do
-        with contextlib.suppress(OSError), socket.create_connection((host, port), _ANSWER_S_MAX):
-            return address, ""
-        return address, "nobody listens there"
+        return address, ""
     try:
         read_agent(f"http://{address}/", bytes_max=_PAGE_BYTES_MAX, timeout_s=_ANSWER_S_MAX)
     except SourceError as error:

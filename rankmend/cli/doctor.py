@@ -205,7 +205,7 @@ def _of_a_tree() -> "frozenset[FactGroup]":
 
 
 def _import_for_all(wanted: _Wanted) -> None:
-    """Import what most children would import for themselves: the modules that read a configuration which is there.
+    """Import what most children would import for themselves, also the modules that read a configuration which is there.
 
     They come from the folder that this module came from. A configuration that somebody has named may lie on a mount that hangs: it
     is not looked at here. What can't be imported is for the children to report.
@@ -214,6 +214,9 @@ def _import_for_all(wanted: _Wanted) -> None:
         AGENT_CONFIG: (wanted.agent_config, "agent.config"),
         CONTROLLER_CONFIG: (wanted.controller_config, "recovery.service.controller_config"),
     }
+    for module in ("logging", "agent.doctor.node_agent", "recovery.local.doctor.folders"):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(module)
     for shipped, (path, module) in modules.items():
         with contextlib.suppress(ImportError, OSError):
             if path in (shipped, _in_pod(shipped)) and path.exists():

@@ -1,8 +1,6 @@
 """Options and output that several sub-commands share."""
 
-import json
 import sys
-from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -94,8 +92,8 @@ def find_state(named: Path | None) -> Path:
     from recovery.local.report.closed_folder import refuse_closed
 
     if named is None:
-        from recovery.journal.folder.job_folder import default_state_folder
         from recovery.journal.folder.network_storage import refuse_network_file_system
+        from recovery.journal.folder.state_folder import default_state_folder
 
         named = default_state_folder(os.environ, refuse_network_file_system)
     refuse_closed(named)
@@ -103,12 +101,16 @@ def find_state(named: Path | None) -> Path:
 
 
 def print_json(value: Any) -> None:
+    import json
+
     echo_exact(json.dumps(value, indent=2, default=to_plain))
 
 
 def to_plain(value: Any) -> Any:
     """Return a JSON-compatible form of a value that json does not know."""
     if hasattr(value, "__dataclass_fields__"):
+        from dataclasses import asdict
+
         return asdict(value)
     return getattr(value, "value", str(value))
 

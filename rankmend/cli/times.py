@@ -2,24 +2,21 @@
 
 import re
 import time
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone, tzinfo
-from typing import Any, Final
-from zoneinfo import ZoneInfo
+from typing import Any, Final, NamedTuple
 
 import click
 
 from rankmend.cli.units import DURATION
 
-_FORM: Final = re.compile(
+_OFFSET: Final = r"Z|[+-](?:[01]\d|2[0-3]):?[0-5]\d"
+_FORM: Final = (
     r"(?:(?P<day>\d{4}-\d{2}-\d{2})[T ])?(?P<time>\d{2}:\d{2}(?::\d{2})?)\s*"
-    r"(?P<zone>Z|[+-](?:[01]\d|2[0-3]):?[0-5]\d)?"
+    rf"(?P<zone>{_OFFSET})?"
 )
-_OFFSET: Final = re.compile(r"Z|[+-](?:[01]\d|2[0-3]):?[0-5]\d")
 
 
-@dataclass(frozen=True, slots=True)
-class TimeOfDay:
+class TimeOfDay(NamedTuple):
     """A time as typed. No day means today; no zone means the option's, or this machine's."""
 
     day: str
@@ -45,7 +42,7 @@ class TimeParameter(click.ParamType):  # type: ignore[type-arg]  # generic only 
     ) -> TimeOfDay:
         if isinstance(value, TimeOfDay):
             return value
-        found = _FORM.fullmatch(str(value).strip())
+        found = re.fullmatch(_FORM, str(value).strip())
         day, time = ("", "") if found is None else (found["day"] or "", found["time"])
         try:
             datetime.fromisoformat(f"{day or '2000-01-01'}T{time}")
@@ -72,8 +69,10 @@ class ZoneParameter(click.ParamType):  # type: ignore[type-arg]  # generic only 
         if isinstance(value, tzinfo):
             return value
         text = str(value)
-        if _OFFSET.fullmatch(text):
+        if re.fullmatch(_OFFSET, text):
             return _zone_of(text)
+        from zoneinfo import ZoneInfo
+
         try:
             return ZoneInfo(text)
         except (OSError, ValueError, KeyError):  # ZoneInfoNotFoundError is a KeyError

@@ -9,7 +9,7 @@ import pytest
 
 from rankmend.errors import JournalError
 from rankmend.own_folder import own_folder
-from recovery.journal.folder.job_folder import default_state_folder
+from recovery.journal.folder.state_folder import default_state_folder
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder
 
 pytestmark = pytest.mark.safety

@@ -1,7 +1,5 @@
 """`rankmend report`: where the time of jobs went, in the terminal, as JSON, CSV or one HTML file."""
 
-import csv
-import io
 import sys
 import time
 from enum import Enum
@@ -14,7 +12,6 @@ from rankmend.cli.options import fail, json_option, print_json, state_option
 from rankmend.cli.output import echo, echo_exact
 from rankmend.cli.sources.controller_names import complete_job
 from rankmend.cli.sources.controller_options import Access, console, controller_options
-from rankmend.cli.sources.picture import Reader
 from rankmend.cli.sources.reader import find_empty, reading
 from rankmend.cli.times import SINCE, TimeOfDay, begin_of
 from rankmend.errors import RankmendError
@@ -22,7 +19,7 @@ from rankmend.errors import RankmendError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rankmend.cli.sources.picture import SpentTime
+    from rankmend.cli.sources.picture import Reader, SpentTime
     from recovery.accounting.observe_mode.verdict import JudgedDecision
     from recovery.api import wire
     from recovery.local.report.time_report import JobReport
@@ -127,7 +124,7 @@ def report(
     _show(reports, degraded, as_json=as_json, as_csv=as_csv, has_page=page is not None, shown=shown)
 
 
-def _read(reader: Reader, job: str | None, since_unix_s: float | None) -> "list[JobReport]":
+def _read(reader: "Reader", job: str | None, since_unix_s: float | None) -> "list[JobReport]":
     from recovery.accounting.goodput.figures import clip
     from recovery.local.report.time_report import report_of
 
@@ -193,6 +190,9 @@ def _show(
             }
         )
     elif as_csv:
+        import csv
+        import io
+
         text = io.StringIO()
         rows = csv_rows(reports, with_jobs=shown is not _Shown.TOTAL)
         csv.writer(text, lineterminator="\n").writerows(rows)

@@ -13,8 +13,7 @@ from rankmend.cli.sources.controller_options import (
     is_local,
     is_own_state,
 )
-from rankmend.cli.sources.picture import NOTHING_RUNS, Wanted
-from rankmend.cli.sources.reader import find_empty, has_watched, reading
+from rankmend.cli.sources.reader import NOTHING_RUNS, find_empty, has_watched, reading
 
 
 @click.command(
@@ -58,6 +57,7 @@ def status(
         echo(NOTHING_RUNS)
         return
     from rankmend.cli.screens.status_view import show
+    from rankmend.cli.sources.picture import Wanted
 
     wanted = Wanted(job, show_all, show_nodes)
     try:

@@ -16,7 +16,8 @@ from rankmend.cli.screens.plane_lines import say_plane
 from rankmend.cli.screens.slurm_node_lines import render_slurm_nodes
 from rankmend.cli.screens.status_watch import Changes, print_json_line, repeat
 from rankmend.cli.sources.controller_options import console
-from rankmend.cli.sources.picture import NOTHING_RUNS, Picture, Reader, Wanted
+from rankmend.cli.sources.picture import Picture, Reader, Wanted
+from rankmend.cli.sources.reader import NOTHING_RUNS
 from rankmend.cli.times import say_time
 from rankmend.cli.watched_lines import render_ranks, render_watched
 from rankmend.printable import duration, printable

@@ -1,6 +1,5 @@
 """The output of `rankmend status --watch` without a terminal: lines, for a file or a pipe."""
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
@@ -35,6 +34,8 @@ class Changes:
 
 def print_json_line(value: Any) -> None:
     """Print a value as one line of JSON."""
+    import json
+
     echo_exact(json.dumps(value, default=to_plain))
 
 

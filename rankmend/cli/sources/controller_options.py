@@ -4,10 +4,9 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import click
 from click.core import ParameterSource
@@ -134,8 +133,7 @@ def reason_option(*, required: bool) -> Callable[[Callable[..., None]], Callable
     return click.option("--reason", default="", help=text)
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(NamedTuple):
     """The controllers to ask, and the credentials to use."""
 
     urls: tuple[str, ...]
@@ -169,7 +167,7 @@ def job_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def call(access: Access, state_dir: Path | None, **options: Any) -> None:
-        command(access=replace(access, state_dir=state_dir), **options)
+        command(access=access._replace(state_dir=state_dir), **options)
 
     return state_option(controller_options(call))
 

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from recovery.journal.records import Entry
     from recovery.local.report.time_report import RankPace
 
-NOTHING_RUNS: Final = "no running job (--all shows ended ones)"
 ENDED_SHOWN: Final = 3
 """Newest ended jobs that `rankmend status` shows where none runs: what a person looks for who asks after the end."""
 

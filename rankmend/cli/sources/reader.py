@@ -6,11 +6,16 @@ Both answer in the types of the API (`rankmend.cli.sources.picture`), so that th
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from rankmend.cli.options import fail, find_state
 from rankmend.cli.sources.controller_options import Access, asking, is_local, is_own_state
-from rankmend.cli.sources.picture import Reader
 from rankmend.errors import RankmendError
+
+if TYPE_CHECKING:
+    from rankmend.cli.sources.picture import Reader
+
+NOTHING_RUNS: Final = "no running job (--all shows ended ones)"
 
 
 def find_empty(access: Access, state_dir: Path | None) -> Path | None:
@@ -59,7 +64,7 @@ def has_watched() -> bool:
 @contextmanager
 def reading(
     access: Access, state_dir: Path | None, *, with_watched: bool = False
-) -> Iterator[Reader]:
+) -> "Iterator[Reader]":
     """Give the reader that the command line selects; a failure ends the command with a message.
 
     ``with_watched``: this machine's own state folder comes with its ranks under `rankmend watch env`.

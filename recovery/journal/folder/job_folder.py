@@ -16,15 +16,15 @@ import itertools
 import json
 import os
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any
 
-from rankmend.errors import ConfigError, JobHeldError, JournalError, LaunchError, RankmendError
+from rankmend.errors import ConfigError, JobHeldError, LaunchError, RankmendError
 from rankmend.files import read_if_there, replace_file
-from rankmend.own_folder import find_own_folder, make_private, refuse_foreign_link
+from rankmend.own_folder import make_private, refuse_foreign_link
 from recovery.journal.folder.job_key import JobKey
 
 _JSON_BYTES_MAX = 65536
@@ -182,27 +182,6 @@ def is_held(folder: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
-
-
-def default_state_folder(
-    environment: Mapping[str, str],
-    refuse_network: Callable[[Path], None],
-    local: Path = Path("/var/tmp"),  # noqa: S108 - the folder below it is checked
-) -> Path:
-    """Return where state lies without --state-dir: the home folder, if that is a local disk.
-
-    A home folder on a network file system is the rule on clusters and no place for a journal;
-    /var/tmp is local and outlives a reboot. ``refuse_network`` raises JournalError for one.
-    """
-    named = environment.get("RANKMEND_STATE_DIR")
-    if named:
-        return Path(named)
-    home = Path(environment.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "rankmend"
-    try:
-        refuse_network(home)
-    except JournalError:
-        return find_own_folder(local)
-    return home
 
 
 def list_folders(state: Path) -> list[Path]:

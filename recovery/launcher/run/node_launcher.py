@@ -15,9 +15,10 @@ from rankmend.files import write_output
 from recovery.checkpoints.marks import BESIDE, FenceFile, check_writable
 from recovery.checkpoints.snapshots.copies.copier import CopierProcess
 from recovery.console.views.job_view import script_of
-from recovery.journal.folder.job_folder import JobFolder, default_state_folder
+from recovery.journal.folder.job_folder import JobFolder
 from recovery.journal.folder.job_key import JobKey
 from recovery.journal.folder.network_storage import refuse_network_file_system
+from recovery.journal.folder.state_folder import default_state_folder
 from recovery.journal.job_records import JobOutcome, OutcomeKind
 from recovery.launcher.evidence.evidence_collector import EvidenceCollector
 from recovery.launcher.guardian.guardian_client import Guardian

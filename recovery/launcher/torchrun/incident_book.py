@@ -32,9 +32,10 @@ from recovery.journal.attempt_records import (
     Cause,
     Choice,
 )
-from recovery.journal.folder.job_folder import default_state_folder, open_job
+from recovery.journal.folder.job_folder import open_job
 from recovery.journal.folder.job_key import key_of_meeting
 from recovery.journal.folder.network_storage import refuse_network_file_system
+from recovery.journal.folder.state_folder import default_state_folder
 from recovery.journal.incident_machine import (
     ENDED,
     IncidentState,

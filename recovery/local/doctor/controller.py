@@ -11,20 +11,12 @@ from typing import TYPE_CHECKING, Final
 from detectors.doctor.agent import ConfigState
 from detectors.doctor.controller import ControllerAnswer, ControllerFacts
 from rankmend.errors import ConfigError
-from recovery.api.controller_errors import TlsFault
 from recovery.local.doctor.folders import look_at_state
 
 if TYPE_CHECKING:
     from recovery.service.controller_config import Config
 
 CONFIG: Final = "/etc/rankmend/controller/controller.toml"  # as in deploy/systemd
-_FAULTS: Final = {
-    TlsFault.WRONG_NAME: ControllerAnswer.WRONG_NAME,
-    TlsFault.WRONG_TIME: ControllerAnswer.WRONG_TIME,
-    TlsFault.UNKNOWN_AUTHORITY: ControllerAnswer.UNKNOWN_AUTHORITY,
-    TlsFault.NO_TLS: ControllerAnswer.NO_TLS,
-    TlsFault.NO_CERTIFICATE: ControllerAnswer.NO_CERTIFICATE,
-}
 _UNAUTHORIZED: Final = 401
 
 
@@ -84,10 +76,18 @@ def _query(
         BusyError,
         ControllerError,
         RefusedError,
+        TlsFault,
         UnreachableError,
     )
     from recovery.api.operator_client import OperatorClient  # noqa: PLC0415
 
+    faults = {
+        TlsFault.WRONG_NAME: ControllerAnswer.WRONG_NAME,
+        TlsFault.WRONG_TIME: ControllerAnswer.WRONG_TIME,
+        TlsFault.UNKNOWN_AUTHORITY: ControllerAnswer.UNKNOWN_AUTHORITY,
+        TlsFault.NO_TLS: ControllerAnswer.NO_TLS,
+        TlsFault.NO_CERTIFICATE: ControllerAnswer.NO_CERTIFICATE,
+    }
     client = OperatorClient(urls, token_file=token_file, ca_file=ca_file)
     try:
         client.cluster()
@@ -95,7 +95,7 @@ def _query(
     except BusyError as error:
         answer, text = ControllerAnswer.BUSY, str(error)
     except UnreachableError as error:
-        fault = None if error.tls_fault is None else _FAULTS[error.tls_fault]
+        fault = None if error.tls_fault is None else faults[error.tls_fault]
         answer, text = fault or ControllerAnswer.UNREACHABLE, str(error)
     except RefusedError as error:
         is_unknown = error.status == _UNAUTHORIZED

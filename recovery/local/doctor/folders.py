@@ -15,13 +15,13 @@ from typing import Final
 from detectors.doctor.agent import FolderFacts
 from detectors.doctor.storage import StorageFacts
 from rankmend.errors import RankmendError
-from recovery.journal.folder.job_folder import default_state_folder
 from recovery.journal.folder.network_storage import (
     NETWORK_FUSE_TYPES,
     NETWORK_TYPES,
     find_file_system_type,
     refuse_network_file_system,
 )
+from recovery.journal.folder.state_folder import default_state_folder
 
 _PROBE: Final = bytes(4096)
 _FORBIDDEN: Final = frozenset({errno.EACCES, errno.EPERM})
