@@ -581,7 +581,7 @@ def _warn_of_other_launcher(requested: "RunOptions") -> None:
     if name is not None:
         echo(
             f"rankmend: {printable(name)} starts ranks of its own, which rankmend watches and restarts as one rank. To have each rank "
-            "watched, give the script itself: rankmend run --nproc-per-node N SCRIPT (docs/use/frameworks.md)",
+            "watched, give the script itself: rankmend run --nproc-per-node N SCRIPT",
             err=True,
         )
 

@@ -130,3 +130,17 @@ def test_help_shows_each_command_and_each_option_of_run_once() -> None:
     assert sorted(in_groups) == sorted(ENTRIES)
     assert sorted(options) == sorted(shown)
     assert of_run.get_help(click.Context(of_run)).count("\nOther:\n") == 1
+
+
+def test_no_help_names_a_file_that_only_the_sources_have() -> None:
+    """Whoever installed a package has no `docs/` folder."""
+    helps = {
+        path: " ".join(
+            [command.help or "", command.epilog or ""]
+            + [option.help or "" for option in command.params if isinstance(option, click.Option)]
+        )
+        for path, command in COMMANDS.items()
+    }
+
+    assert [path for path, text in helps.items() if "docs/" in text] == []
+    assert len(helps) > 60

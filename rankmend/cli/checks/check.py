@@ -68,7 +68,7 @@ def check() -> None:
 @click.option(
     "--policy",
     type=click.Path(path_type=Path),
-    help="CSV file with your site's own rows (docs/reference/kernel-log.md).",
+    help="CSV file with your site's own rows: table,code,name,severity,action,hardware,source,meaning.",
 )
 @click.option(
     "--trust-user",

@@ -34,14 +34,14 @@ _STYLES = {"contradicted": "bold red", "added": "yellow", "changed": "yellow", "
 @click.option(
     "--policy",
     type=click.Path(path_type=Path),
-    help="CSV file with your site's own rows (docs/reference/kernel-log.md).",
+    help="CSV file with your site's own rows: table,code,name,severity,action,hardware,source,meaning.",
 )
 @json_option
 def table(file: Path, policy: Path | None, as_json: bool) -> None:
     """Compare the tables of XIDs with a newer catalogue of NVIDIA.
 
     Shows codes that it adds, rows whose words it changed or no longer has, and rows whose action it contradicts.
-    Rows that differ from NVIDIA on purpose (docs/reference/sources.md) are shown only where NVIDIA changed its mind.
+    Rows that differ from NVIDIA on purpose are shown only where NVIDIA changed its mind.
 
     Exit codes: 0 nothing differs, 1 something is added, changed or gone, 2 a row is contradicted, 64 the file could not be read.
     """

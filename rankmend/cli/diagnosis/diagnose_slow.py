@@ -70,8 +70,9 @@ def slow(
     """Find the slow rank in step records or an operation trace, and why it is slow.
 
     FILE is a trace with the columns of StragglerAnalysis (parquet or CSV), a PAI mini-batch table,
-    a PyTorch profiler trace or an NCCL Inspector log (or a folder with one per rank), or rankmend's
-    own format (docs/use/diagnose-slow.md).
+    a PyTorch profiler trace or an NCCL Inspector log (or a folder with one per rank), or CSV or JSON
+    lines with the columns rank, step and seconds, and more where known: kind, stage, dp_rank, tp_rank, group, host,
+    device, nic, tokens, at.
 
     Exit codes: 0 a verdict was reached, 2 unreadable input.
     """
@@ -205,7 +206,7 @@ def _explain(
         )
     if not readings:
         raise SourceError(
-            "found no metric of rankmend's agent in the input (docs/reference/metrics.md)"
+            "found no metric of rankmend's agent in the input: rankmend agent --once prints them"
         )
     explanations = explain_slow(accused, readings, window)
     culprits = list(found.culprits)

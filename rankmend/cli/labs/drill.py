@@ -57,7 +57,7 @@ def drill(
 ) -> None:
     """Run each SCENARIO: a job, a schedule of faults, and what must hold.
 
-    SCENARIO is one that rankmend ships (--list), or a TOML file (docs/use/drill.md). The shipped
+    SCENARIO is one that rankmend ships (--list), or the path of a TOML file. The shipped
     scenarios run on this machine in a minute, without root or a GPU.
 
     Exit codes: 0 all checks passed, 1 some failed, 2 wrong usage.

@@ -135,8 +135,8 @@ def inject(
 ) -> None:
     """Cause FAULT on a target for a while, to see what rankmend does about it.
 
-    Off by default: a job allows faults of its own processes with `rankmend run --drills`, and root marks a node for all
-    others (docs/use/inject.md). A fault ends after --for, with this command, or with its target
+    Off by default: a job allows faults of its own processes with `rankmend run --drills`, and root allows all
+    others on a node in /etc/rankmend/drills.toml. A fault ends after --for, with this command, or with its target
     process. If this command is killed, another process undoes the fault at once.
 
     Exit codes: 0 injected and undone, 1 not injected (the target does not exist) or not undone, 2 refused or wrong usage.

@@ -163,9 +163,8 @@ def simulate(as_json: bool, plot: Path | None, **options: Any) -> None:
     """Simulate a large job for months, and show what it would lose.
 
     Faults are drawn from published rates or replayed from a trace. rankmend's own policy, planner
-    and budgets decide what to do about each fault. How long that takes is measured or published
-    (docs/use/simulate.md). Shows effective training
-    time (ETTR), MTTR by phase and lost GPU-hours by cause, each with its 10th, 50th and 90th percentile over the seeds.
+    and budgets decide what to do about each fault. How long that takes is measured or published.
+    Shows effective training time (ETTR), MTTR by phase and lost GPU-hours by cause, each with its 10th, 50th and 90th percentile over the seeds.
     It starts nothing and uses no network.
     """
     try:
