@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import cast
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
@@ -303,6 +304,24 @@ def test_a_damaged_journal_of_one_job_at_a_controller_hides_no_other(
 
     assert journals == [entries_of(*BEGIN)]
     assert "left out: job-1 is damaged" in capsys.readouterr().err
+
+
+class Waiting(OneDamaged):
+    """A controller with one job, which has written nothing for 990 s."""
+
+    def jobs(self, *, with_ended: bool = False) -> list[wire.JobView]:
+        (job, _other) = super().jobs(with_ended=with_ended)
+        return [msgspec.structs.replace(job, state="waiting", began_unix_s=5000.0, lasted_s=1000.0)]
+
+
+def test_a_report_of_a_controller_counts_the_wait_of_a_job_that_writes_nothing() -> None:
+    """By the controller's clock: `Waiting` lasts 1000 s by it, and its newest record came at 10 s."""
+    client = cast("OperatorClient", Waiting())
+
+    (spent,) = ControllerReader(client, Access((), None, None)).times(None, None)
+
+    assert spent is not None
+    assert spent.time.length_s == 1000.0
 
 
 @pytest.mark.safety

@@ -14,6 +14,7 @@ from recovery.api import wire
 from recovery.api.controller_errors import BusyError, RefusedError, UnreachableError
 from recovery.api.operator_client import OperatorClient
 from recovery.console.views.watched_time_view import time_of_view
+from recovery.journal.ledger import Moment
 from recovery.journal.records import MAJOR, MINOR, Entry, decode_record
 
 
@@ -72,20 +73,21 @@ class ControllerReader:
         ]
 
     def times(self, job: str | None, since_unix_s: float | None) -> Iterator[SpentTime | None]:
-        """Return times until the newest entries: the controller's clock is not this machine's."""
-        for entries in self._journals(job, since_unix_s):
-            spent = read_time(entries)
+        """Return times until now by the controller's clock, which is not this machine's."""
+        for view, entries in self._journals(job, since_unix_s):
+            spent = read_time(entries, _now_of(view, entries))
             if spent is not None and since_unix_s is not None:
                 spent = clip(spent, since_unix_s)
             yield None if spent is None else SpentTime(spent)
 
     def journals(self) -> Iterator[Sequence[Entry]]:
-        yield from self._journals(None)
+        for _view, entries in self._journals(None):
+            yield entries
 
     def _journals(
         self, job: str | None, since_unix_s: float | None = None
-    ) -> Iterator[Sequence[Entry]]:
-        """Return journals; ``since_unix_s``: of each what accounts for the time from then on, and none of a job that had ended."""
+    ) -> Iterator[tuple[wire.JobView, Sequence[Entry]]]:
+        """Return jobs with their journals; ``since_unix_s``: of each what accounts for the time from then on, and none of a job that had ended."""
         jobs = self._client.jobs(with_ended=True)
         if job is not None:
             if any(_is_named(item, job) for item in self._watched()) and not _is_own(
@@ -106,7 +108,7 @@ class ControllerReader:
                 echo(f"rankmend: left out: {error}", err=True)
                 continue
             has_read = True
-            yield [entry_of(line) for line in story.lines]
+            yield item, [entry_of(line) for line in story.lines]
         if problem is not None and not has_read:
             raise problem
 
@@ -162,6 +164,18 @@ def entry_of(line: wire.StoryLine) -> Entry:
 def _ended_before(job: wire.JobView, unix_s: float) -> bool:
     is_known = job.began_unix_s is not None and job.lasted_s is not None
     return is_known and _ended_unix_s(job) + CLOCK_SET_S_MAX < unix_s
+
+
+def _now_of(job: wire.JobView, entries: Sequence[Entry]) -> Moment | None:
+    """Return until when the job has lasted, by the clocks that stamped its newest entry; None: not known.
+
+    A job that waits writes no entry, and its wait is a loss.
+    """
+    if not entries or job.began_unix_s is None or job.lasted_s is None:
+        return None
+    newest = entries[-1]
+    since_s = max(0.0, job.began_unix_s + job.lasted_s - newest.unix_s)
+    return Moment(newest.unix_s + since_s, newest.monotonic_s + since_s, newest.boot_id)
 
 
 def _ended_unix_s(job: wire.JobView) -> float:
