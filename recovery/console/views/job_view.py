@@ -125,9 +125,10 @@ def state_of(ledger: Ledger) -> str:
 
 
 def reason_of(ledger: Ledger, name: str) -> str | None:
-    """Return how the job ended, what it is recovered from, or why it does not train."""
-    if ledger.ended is not None:
-        return ledger.ended.reason
+    """Return how the job ends or ended, what it is recovered from, or why it does not train."""
+    outcome = ledger.ended if ledger.closing is None else ledger.closing.outcome
+    if outcome is not None:
+        return outcome.reason
     if ledger.incident is not None:
         summary = ledger.incident.failure.finding.summary
         waits = ledger.incident.waits

@@ -605,7 +605,8 @@ class Attempts:
             return False
         outcome = closing.outcome
         if not is_empty:
-            reason = f"{outcome.reason}; not proved gone after {bound_s:g} s"
+            left_on = ", ".join((*gone.silent, *gone.busy)) or "its nodes"
+            reason = f"{outcome.reason}; ranks may be left on {left_on}: not proved gone after {bound_s:g} s"
             outcome = replace(outcome, reason=reason)
         records = [
             *self._watch.milestone(now_s, is_due=True),

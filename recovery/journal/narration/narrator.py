@@ -588,5 +588,4 @@ def _(record: JobEnded) -> str:
     outcome = record.outcome
     if outcome.kind is OutcomeKind.DONE:
         return f"done: {outcome.reason}"
-    left = "" if record.is_empty else " (not every process is proved gone)"
-    return f"{END_WORDS[outcome.kind]}: {outcome.reason}{left}"
+    return f"{END_WORDS[outcome.kind]}: {outcome.reason}"

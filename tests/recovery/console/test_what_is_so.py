@@ -24,15 +24,17 @@ from recovery.console.job_time import goodput_shares, loss_spark, sparks_of, ste
 from recovery.console.rendering import render, running_clock
 from recovery.console.source import RankTail
 from recovery.console.views.incident_view import with_clock
-from recovery.console.views.job_view import view_ledger
+from recovery.console.views.job_view import reason_of, state_of, view_ledger
 from recovery.console.views.state_words import standing_of, standing_word, use_of, word_of
 from recovery.controller.cluster.active_alerts import ActiveAlert
 from recovery.controller.cluster.incoming_alerts import AlertTarget
 from recovery.journal.attempt_records import AttemptStarted, Cause, Choice
 from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.incident_machine import Phase
+from recovery.journal.job_records import JobOutcome, OutcomeKind
+from recovery.journal.ledger import Closing, Ledger
 from recovery.local.report.overview import doing_of
-from recovery.messages.exchange import NodeKinds
+from recovery.messages.exchange import NodeKinds, Stop
 from recovery.service.jobs.views import view_findings
 from tests.support.goodput_jobs import BEGIN, RECOVERY, entries_of
 
@@ -223,6 +225,24 @@ def test_the_loss_in_all_stands_before_mttr(changes: dict[str, object], said: st
 
     assert said in text
     assert text.index("Lost in all") < text.index("MTTR")
+
+
+def test_a_job_that_gave_up_did_not_lose_the_fraction_of_a_second_until_then_only() -> None:
+    view = incident_of(outcome="escalated", standing="gave up", lost_s=0.135)
+
+    text = text_of(incident_html(view))
+
+    assert "Gave up after 0.135 s : 2 ranks no longer trained." in text
+    assert "Lost until then 0.135 s" in text
+    assert "Lost in all" not in text
+
+
+def test_a_job_that_stops_says_why_while_it_does() -> None:
+    """It may take minutes until no rank is left, and no incident is open then."""
+    outcome = JobOutcome(OutcomeKind.ESCALATED, 1, "the budget is spent")
+    ledger = Ledger(closing=Closing(outcome, Stop.KILL, 0.0))
+
+    assert (state_of(ledger), reason_of(ledger, "train")) == ("stopping", "the budget is spent")
 
 
 def test_the_clock_of_an_open_incident_begins_with_the_fault_and_not_with_its_detection() -> None:

@@ -480,7 +480,7 @@ def test_a_stop_whose_ranks_do_not_go_ends_all_the_same(training: Bench) -> None
 
     outcome = training.control.outcome
     assert (outcome.kind, outcome.exit_code) == (OutcomeKind.TIME_LIMIT, 124)
-    assert "not proved gone after 80 s" in outcome.reason
+    assert "ranks may be left on n1: not proved gone after 80 s" in outcome.reason
 
 
 def test_a_journal_that_fails_stops_nothing_and_decides_nothing(training: Bench) -> None:
