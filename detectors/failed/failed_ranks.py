@@ -317,7 +317,8 @@ def _grouped(deaths: list[_Death]) -> list[tuple[str, list[_Death]]]:
 
 
 def _ages(group: list[_Death]) -> str:
+    """Return how long before the finding they ended: people read it long after."""
     ages = [death.end.age_s for death in group]
     if max(ages) - min(ages) < 0.005:
-        return f"{max(ages):.2f} s ago"
-    return f"{min(ages):.2f} to {max(ages):.2f} s ago"
+        return f"{max(ages):.2f} s earlier"
+    return f"{min(ages):.2f} to {max(ages):.2f} s earlier"

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Final, Protocol, TypeAlias
 from urllib.parse import quote
 
+from rankmend.printable import duration
 from recovery.api import wire
 from recovery.console.views.state_words import TRAINS
 from recovery.controller.watched.verdict import WatchedState
@@ -202,7 +203,7 @@ def _row(
         state, why = NodeUse.HELD, held
     elif is_silent:
         state = NodeUse.SILENT
-        why = "no report yet" if age_s is None else f"last report {age_s:.0f} s ago"
+        why = "no report yet" if age_s is None else f"last report {duration(round(age_s))} ago"
     elif views:
         states = [jobs[view.job_id].state for view in views if view.ranks and view.job_id in jobs]
         trains = TRAINS in states

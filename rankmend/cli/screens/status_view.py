@@ -305,7 +305,7 @@ def _render_job(
 
     from recovery.local.report.overview import StoredJobView
 
-    owner = [f"of {job.owner}"] if job.owner else []
+    owner = [f"started by {job.owner}"] if job.owner else []
     stored = job if isinstance(job, StoredJobView) else None
     where = [] if stored is None else [stored.state_dir]
     if job.controller:
@@ -415,7 +415,7 @@ def _render_nodes(picture: Picture, wanted: Wanted) -> "Table":
         nodes = nodes[:_NODES_SHOWN]
     table = Table("node", "job", box=box.SIMPLE, pad_edge=False)
     table.add_column("ranks", overflow="fold")
-    table.add_column("heard", justify="right", no_wrap=True)
+    table.add_column("last report", justify="right", no_wrap=True)
     table.add_column("state", overflow="fold")
     shown = {name: tell for name, tell in _PLACES.items() if any(map(tell, nodes))}
     for name in shown:

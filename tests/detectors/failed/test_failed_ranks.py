@@ -104,7 +104,7 @@ def test_killed_rank_is_named_with_its_signal_and_its_victims() -> None:
         (
             "wait status",
             "rank 2: SIGKILL (no out-of-memory kill was counted; the sender is not known), "
-            "1.00 s ago",
+            "1.00 s earlier",
         ),
         ("stderr", "rank 0: lost a peer: RuntimeError: " + CLOSED.message),
         ("stderr", "rank 1: lost a peer: RuntimeError: " + RESET.message),
