@@ -21,11 +21,10 @@ from cryptography.x509.oid import NameOID
 
 from rankmend.errors import ConfigError
 from rankmend.token_file import read_token
-from recovery.service.roles import TOKEN_ROLES
+from recovery.service.roles import JOBS_OWN, TOKEN_ROLES
 from recovery.service.tokens import TokenEntry, hash_of
 
 SECRET_CHARACTERS_MIN: Final = 32  # 128 bits as hexadecimal digits: not to be found by trying
-SUBJECT: Final = "job"
 # Fixed, so that every launcher makes the same certificate; what it is worth, the fingerprint says.
 _FROM: Final = datetime(2020, 1, 1, tzinfo=timezone.utc)
 _UNTIL: Final = datetime(2120, 1, 1, tzinfo=timezone.utc)
@@ -80,7 +79,7 @@ class Identity:
         return TokenEntry(
             id=self.token.split("_")[1],
             sha256=hash_of(self.token),
-            subject=SUBJECT,
+            subject=JOBS_OWN,
             roles=list(TOKEN_ROLES),
         )
 

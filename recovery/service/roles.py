@@ -11,6 +11,9 @@ from rankmend.errors import RankmendError
 from recovery.journal.witnesses import Witness
 from recovery.messages.outside import Refusal
 
+JOBS_OWN: Final = "job"
+"""The one subject of a controller that a launcher hosts: whoever has the job's secret. It is no person's name."""
+
 
 class Role(Enum):
     LAUNCH = "launch"  # launchers: join jobs of this subject, report, poll for orders

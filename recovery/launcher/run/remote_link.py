@@ -290,7 +290,7 @@ def describe(order: Order, *, is_over: bool) -> str:
     if not order.ranks and not order.attempt:
         return "joined; nothing to run yet"
     if not order.ranks and is_over:
-        return f"attempt {order.attempt} is over: this node has nothing to run"
+        return f"attempt {order.attempt} is over on this node"
     if not order.ranks:
         return f"attempt {order.attempt} runs no ranks on this node: it is a spare{_nodes(order)}"
     first, last = order.ranks[0], order.ranks[-1]

@@ -25,6 +25,7 @@ from recovery.journal.limits import Policy
 from recovery.service.jobs.job_store import FoundJobs
 from recovery.service.jobs.served_job import Core, Job
 from recovery.service.paging.trouble import PLANE_DEGRADED, is_port_alert
+from recovery.service.roles import JOBS_OWN
 
 _WORST_FIRST: Final = {Severity.CRITICAL.value: 0, Severity.INFO.value: 2}
 
@@ -44,7 +45,7 @@ def view_job(job: Job, desk: ClusterController, may_use: Callable[[str], bool]) 
         job.job_id,
         name,
         state=_state_of(controller, ledger),
-        owner=job.stored.owner,
+        owner=person_of(job.stored.owner),
         reason=reason_of(ledger, name),
         problem=problem,
         attributes=job.stored.join.attributes,
@@ -119,7 +120,7 @@ def view_ended(found: FoundJobs) -> wire.JobView:
         found.job_id,
         found.stored.join.name,
         state=outcome.kind.value,
-        owner=found.stored.owner,
+        owner=person_of(found.stored.owner),
         reason=outcome.reason,
         problem=problem,
         attributes=found.stored.join.attributes,
@@ -133,6 +134,11 @@ def view_ended(found: FoundJobs) -> wire.JobView:
         lasted_s=None if began_unix_s is None else max(0.0, ended_s - began_unix_s),
         script=script_of(found.stored.join.program),
     )
+
+
+def person_of(owner: str) -> str:
+    """Return who started a job; nobody's name where its launchers host the controller."""
+    return "" if owner == JOBS_OWN else owner
 
 
 def _state_of(controller: Core | None, ledger: Ledger) -> str:

@@ -26,7 +26,8 @@ from recovery.controller.cluster.incoming_alerts import IncomingAlert
 from recovery.controller.job.watch.rank_picture import RankPicture, RankState
 from recovery.service.controller_config import Config, Discovery
 from recovery.service.jobs.served_job import Job
-from recovery.service.jobs.views import view_nodes, view_planes
+from recovery.service.jobs.views import person_of, view_nodes, view_planes
+from recovery.service.roles import JOBS_OWN
 from tests.support.cluster_desk import make_desk
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.service import Running, Speaker, join_of, make_folder, running
@@ -176,3 +177,7 @@ def test_ages_have_one_decimal_and_factors_three(
 
     assert (view.ages_s[0], view.factors[0]) == shown
     assert view.states == ["training"]
+
+
+def test_a_job_whose_launchers_host_its_controller_was_started_by_nobody_named_job() -> None:
+    assert (person_of(JOBS_OWN), person_of("ann")) == ("", "ann")
