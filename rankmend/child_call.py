@@ -125,7 +125,7 @@ def _answer(function: Callable[[], Any], writer: int, slot: int | None, timeout_
         for stream in (0, 1, 2):
             os.dup2(null, stream)
         begin = 3
-        for descriptor in sorted({writer, slot} - {None}):
+        for descriptor in sorted(kept for kept in (writer, slot) if kept is not None):
             os.closerange(begin, descriptor)
             begin = descriptor + 1
         os.closerange(begin, _DESCRIPTORS_MAX)
