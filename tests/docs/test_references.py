@@ -99,6 +99,16 @@ def test_the_index_links_to_every_page() -> None:
     assert [page for page in DOCS.rglob("*.md") if page not in {*linked, DOCS / "README.md"}] == []
 
 
+@pytest.mark.parametrize(
+    "page", sorted(DOCS.rglob("*.md")), ids=lambda page: str(page.relative_to(DOCS))
+)
+def test_a_page_says_in_its_first_line_for_whom_it_is(page: Path) -> None:
+    title, first = [line for line in page.read_text(encoding="utf-8").splitlines() if line][:2]
+
+    assert title.startswith("# ")
+    assert first.startswith("For "), first
+
+
 def test_every_source_file_that_a_page_names_exists() -> None:
     pages = [page for page in PAGES if page != HISTORY]
     named = {
