@@ -33,4 +33,6 @@ def _pythons_of(row: Requirement) -> SpecifierSet:
     except metadata.PackageNotFoundError:
         return SpecifierSet()
     is_locked = row.specifier.contains(found.version, prereleases=True)
-    return SpecifierSet(found.metadata.get("Requires-Python", "") if is_locked else "")
+    if not is_locked or "Requires-Python" not in found.metadata:
+        return SpecifierSet()
+    return SpecifierSet(found.metadata["Requires-Python"])
