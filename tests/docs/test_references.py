@@ -26,6 +26,7 @@ FOREIGN = (
         "docs/http",
         "docs/tasks",
         "docs/concepts",
+        "docs/transformers",
     ),  # as programs print them in logs
 )
 """Paths on other projects' sites that begin like ours."""
