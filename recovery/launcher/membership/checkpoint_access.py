@@ -7,8 +7,9 @@ asks and goes on; `wake` is called when there is an answer to read.
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -124,12 +125,7 @@ class Storage:
         """Return the newest checkpoints that were found beside training, at once."""
         if self._watch is None:
             return ()
-        known = self._watch.known()
-        shown = known[:_KNOWN_MAX]
-        restored = [item for item in known if item.candidate.path == self._restored_path]
-        if restored and restored[0] not in shown:
-            shown = (*shown[: _KNOWN_MAX - 1], restored[0])
-        return tuple(map(_found_checkpoint, shown))
+        return tuple(map(_found_checkpoint, newest_known(self._watch.known(), self._restored_path)))
 
     def ask_fence(self, attempt: int, restore_path: str | None = None) -> None:
         """Have only this attempt publish: `advance` returns the end.
@@ -249,6 +245,24 @@ def _warn_of_missing(path: str) -> None:
             "shared folder on every node?",
             path,
         )
+
+
+def newest_known(
+    known: Sequence[CheckpointVerdict], restored_path: str | None
+) -> list[CheckpointVerdict]:
+    """Return the newest ones, as many as a report has, among them the newest that can be restored and what the ranks have restored.
+
+    Where saves come fast, the newest four are all too young to be trusted: without an older one that is
+    whole, a failure would seem to restore what the attempt began from.
+    """
+    valid = next((place for place, item in enumerate(known) if item.is_valid), None)
+    restored = next(
+        (place for place, item in enumerate(known) if item.candidate.path == restored_path), None
+    )
+    places = {place for place in (valid, restored) if place is not None}
+    newest = (place for place in range(len(known)) if place not in places)
+    places.update(islice(newest, _KNOWN_MAX - len(places)))
+    return [known[place] for place in sorted(places)]
 
 
 def _found_checkpoint(verdict: CheckpointVerdict) -> FoundCheckpoint:
