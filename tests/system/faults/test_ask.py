@@ -30,7 +30,11 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Job:
     """A job of which rank 1 was killed once, and which then ended well."""
     folder = tmp_path_factory.mktemp("killed")
     job = Job(folder, JOBS / "lockstep.py", [], name="asked")
-    job.arguments = [f"--checkpoint-dir={job.checkpoints}", f"--result={folder / 'result.json'}"]
+    job.arguments = [
+        f"--checkpoint-dir={job.checkpoints}",
+        f"--result={folder / 'result.json'}",
+        f"--let-go={job.let_go}",
+    ]
     job.start()
     kill(job.pids_at_step(25)[1])
     assert job.wait() == 0, job.output
