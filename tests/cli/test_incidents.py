@@ -123,6 +123,9 @@ def test_a_duration_runs_while_the_incident_is_open_and_only_by_its_own_clock() 
     assert incidents._loss(done, None) == "7.5 s and more, 40 steps again"
     assert incidents._loss(done | {"caught_up_s": 9.25}, None) == "9.25 s, 40 steps again"
     assert incidents._duration(row | {"outcome": "cancelled"}, 184.0) == "-"
+    gave_up = row | {"total_s": 0.12, "outcome": "escalated"}
+    assert incidents._loss(gave_up, 184.0) == "0.12 s and more"
+    assert incidents._loss(row | {"outcome": "escalated"}, 184.0) == "-"
 
 
 def test_a_follower_gets_a_line_for_each_new_or_changed_incident(

@@ -289,9 +289,11 @@ def _loss(row: dict[str, Any], now_unix_s: float | None) -> str:
         steps = f", {counted(behind, 'step')} to make again" if behind else ""
     if row["caught_up_s"] is not None:
         return f"{duration(row['caught_up_s'])}{steps}"
-    said = _duration(row, now_unix_s)
+    so_far = _duration(row, now_unix_s)
+    # A job that was given up has lost its time until somebody starts it again.
     is_behind = row["outcome"] == "recovered" and bool(redone)
-    return f"{said} and more{steps}" if is_behind else f"{said}{steps}"
+    is_more = is_behind or (row["outcome"] == "escalated" and so_far != "-")
+    return f"{so_far} and more{steps}" if is_more else f"{so_far}{steps}"
 
 
 def _phases(rows: list[dict[str, Any]]) -> Any:
