@@ -78,7 +78,10 @@ class Bench:
         self.node.until(look)
 
     def exchange(self, port: int) -> None:
-        """Have two clients exchange a key through the store."""
+        """Have two clients exchange a key through the store, and wait until its process has reported that it serves.
+
+        It serves a little earlier: one that dies in between has its socket handed to another, and no loss is reported.
+        """
         from torch.distributed import TCPStore
 
         def greet(number: int) -> str:
@@ -90,6 +93,11 @@ class Bench:
             answers = [clients.submit(greet, number) for number in range(2)]
             self.until(lambda: all(answer.done() for answer in answers))
         assert [answer.result(DEADLINE_S) for answer in answers] == ["1", "0"]
+        self.until(self.has_reported)
+
+    def has_reported(self) -> bool:
+        host = self.store._host
+        return host is not None and not host.asked_at_s
 
     def fence(self, through: int) -> None:
         self.node.guardian.kill_through(through)
