@@ -18,7 +18,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Generic, TypeVar
 
-from detectors.finding import Severity
 from detectors.formats.site.cooling_file import COOLING_FILE
 from detectors.formats.site.power_file import POWER_FILE
 from detectors.node.node_alerts import check_of
@@ -35,12 +34,12 @@ from rankmend.lasting_trouble import LastingTrouble
 from recovery.console.views.state_words import word_of
 from recovery.controller.cluster.broken_parts import find_broken_parts
 from recovery.controller.cluster.notices import (
-    NOTICES_MAX,
     EndedJob,
     Notice,
     NoticeKind,
     RunningJob,
     find_notices,
+    most_urgent,
 )
 from recovery.journal.job_records import OutcomeKind
 from recovery.journal.ledger import Wish
@@ -290,12 +289,7 @@ def look(
     now_s, nodes = desk.now_unix_s(), desk.nodes_active()
     running = [made for job in worker.jobs.running.values() if (made := _running(job)) is not None]
     found = find_notices(running, escalated(worker), desk.ledger, desk.policy, nodes, now_s)
-    notices = tuple(
-        sorted(
-            (*found, *worker.watched.notices()),
-            key=lambda notice: notice.severity is not Severity.CRITICAL,
-        )[:NOTICES_MAX]
-    )
+    notices = most_urgent((*found, *worker.watched.notices()))
     placed = {place.node: item.name for item in running for place in item.ledger.placement}
     alerts_now = list(_node_alerts(worker))
     troubles = find_troubles(running, notices, alerts_now, placed, now_s)
@@ -422,7 +416,13 @@ def _node_alerts(worker: Worker) -> Iterator[NodeAlert]:
 def escalated(worker: Worker) -> list[EndedJob]:
     """Return the jobs that rankmend has given up. For the deciding thread."""
     return [
-        EndedJob(item.job_id, item.stored.join.name, item.ended.outcome, item.ended.unix_s)
+        EndedJob(
+            item.job_id,
+            item.stored.join.name,
+            item.ended.outcome,
+            item.ended.unix_s,
+            item.stored.owner,
+        )
         for item in worker.jobs.ended()
         if item.ended is not None and item.ended.outcome.kind is OutcomeKind.ESCALATED
     ]
@@ -444,4 +444,5 @@ def _running(job: Job) -> RunningJob | None:
         policy,
         frozenset(silent),
         "" if orphaned is None else orphaned.describe(job.stored.owner),
+        job.stored.owner,
     )

@@ -5,14 +5,15 @@ lists the names; docs/operate/runbooks/controller.md says what to do about each.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
 from detectors.finding import Kind, Severity
 from detectors.wording import ranks_in_words
-from recovery.controller.cluster.cluster_ledger import ClusterLedger
+from recovery.controller.cluster.cluster_ledger import ClusterLedger, NodeBlame
 from recovery.controller.cluster.cluster_limits import DAY_S, ClusterPolicy
 from recovery.controller.cluster.plan_verdict import HOUR_S, quarantine
 from recovery.journal.attempt_records import StandKind, StandStill
@@ -21,6 +22,7 @@ from recovery.journal.incident_records import WaitCause, WaitsFor
 from recovery.journal.job_records import JobOutcome, OutcomeKind
 from recovery.journal.ledger import Ledger, OpenIncident, stands_paused
 from recovery.journal.limits import Policy, exhausted
+from recovery.journal.witnesses import Witness, agreeing
 from recovery.messages.outside import trains
 
 # Names of the alerts to people that carry these notices (`recovery.service.paging.alerts`).
@@ -79,6 +81,7 @@ class Notice:
     what: str = ""  # the fact alone, where the summary has more
     need: str = ""  # what it waits for, in a few words
     command: str = ""  # the one command to run next, as it can be typed
+    owner: str = ""  # of the job; empty: it is about the cluster
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -101,6 +104,7 @@ class RunningJob:
     orphaned: str = (
         ""  # which of its launchers are turned away, why, and what to do; empty: none is
     )
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +113,7 @@ class EndedJob:
     name: str
     outcome: JobOutcome
     ended_unix_s: float
+    owner: str = ""
 
     @property
     def incident_id(self) -> str:
@@ -127,11 +132,25 @@ def find_notices(
     """Return all active notices, the most urgent first."""
     found: list[Notice] = []
     for job in running:
-        found += _of_job(job)
+        found += (replace(notice, owner=job.owner) for notice in _of_job(job))
     found += _escalated(ended, ledger, now_unix_s)
     found += _of_cluster(ledger, policy, nodes_active, now_unix_s)
-    found.sort(key=lambda notice: notice.severity is not Severity.CRITICAL)
-    return tuple(found[:NOTICES_MAX])
+    return most_urgent(found)
+
+
+def most_urgent(notices: Iterable[Notice]) -> tuple[Notice, ...]:
+    """Return the notices, the most urgent first. Where they are too many, each owner's in turn: no subject's jobs hide what others need."""
+    ordered = sorted(notices, key=lambda notice: notice.severity is not Severity.CRITICAL)
+    if len(ordered) <= NOTICES_MAX:
+        return tuple(ordered)
+    counts: Counter[tuple[bool, str]] = Counter()
+    turns: list[tuple[bool, int, Notice]] = []
+    for notice in ordered:
+        is_less = notice.severity is not Severity.CRITICAL
+        turns.append((is_less, counts[is_less, notice.owner], notice))
+        counts[is_less, notice.owner] += 1
+    turns.sort(key=lambda turn: turn[:2])
+    return tuple(notice for _is_less, _turn, notice in turns[:NOTICES_MAX])
 
 
 def _of_job(job: RunningJob) -> Iterator[Notice]:
@@ -319,7 +338,7 @@ def _waits_to_go_on(job: RunningJob, standing: StandStill) -> Notice:
         job.name,
         rank=",".join(str(rank) for rank in sorted(standing.ranks)[:_SLOW_MAX]),
         need="a restart would begin at step 0",
-        command=f"rankmend status {job.name}",
+        command=f"rankmend status {job_argument(job.name, job.job_id)}",
     )
 
 
@@ -364,7 +383,21 @@ def _escalated(
             command=f"rankmend why {job.incident_id}"
             if job.outcome.incident_id
             else f"rankmend why {job_argument(job.name, job.job_id)}",
+            owner=job.owner,
         )
+
+
+def _vouched(blames: tuple[NodeBlame, ...], policy: ClusterPolicy) -> tuple[NodeBlame, ...]:
+    """Return the blames for which not only launchers of one subject stand: what these report sends nobody to another's node."""
+    were_there = [(blame.subject, blame.was_there) for blame in blames]
+    return tuple(
+        blame
+        for blame in blames
+        if policy.single_tenant
+        or not blame.subject
+        or blame.witness is not Witness.LAUNCHER
+        or agreeing(blame.subject, were_there)
+    )
 
 
 def _of_cluster(
@@ -396,7 +429,10 @@ def _of_cluster(
                 command=f"rankmend resume --node {node}",
             )
         elif held is None and len(past.blames) >= policy.quarantine.blames:
-            refused = quarantine(node, nodes_active, ledger, policy, now_unix_s)
+            since_s = now_unix_s - policy.quarantine.window_s
+            late = tuple(blame for blame in past.blames if blame.unix_s >= since_s)
+            vouched = ledger.with_blames(node, _vouched(late, policy))
+            refused = quarantine(node, nodes_active, vouched, policy, now_unix_s)
             if isinstance(refused, str):
                 yield Notice(
                     NoticeKind.QUARANTINE_REFUSED,

@@ -48,6 +48,7 @@ class JudgedJob(Protocol):
 
     job_id: str
     name: str
+    user: str
     slurm_job: str
     restarter: str
     verdict: WatchedVerdict
@@ -90,6 +91,7 @@ def _hung(job: JudgedJob, finding: Finding) -> Notice:
         what=finding.summary,
         need=f"hung, {who}"[:_NEED_MAX],
         command=f"rankmend status {job_argument(job.name, job.job_id)}",
+        owner=job.user,
     )
 
 
@@ -107,4 +109,5 @@ def _slow(job: JudgedJob, finding: Finding) -> Notice:
         what=finding.summary,
         need="trains on, slower",
         command=f"rankmend status {job_argument(job.name, job.job_id)}",
+        owner=job.user,
     )

@@ -13,6 +13,7 @@ from recovery.controller.cluster.notices import (
     NoticeKind,
     RunningJob,
     find_notices,
+    most_urgent,
 )
 from recovery.journal.attempt_records import StandKind, StandStill, StartWaits
 from recovery.journal.cluster_records import Acknowledged, Hold, NodeHeld, Spent
@@ -21,6 +22,7 @@ from recovery.journal.job_records import JobOutcome, OutcomeKind
 from recovery.journal.ledger import Ledger, SlowNow, Wish
 from recovery.journal.limits import Policy
 from recovery.journal.observation_records import SlowExplained, SlowFound
+from recovery.journal.witnesses import Witness
 from tests.support.troubles import FINDING, JOB, NOW, incident, running
 
 
@@ -205,6 +207,69 @@ def test_what_people_are_told_at_once_is_bounded_and_the_urgent_comes_first() ->
     assert len(found) == NOTICES_MAX
     assert found[0].severity is Severity.CRITICAL
     assert found[-1].severity is Severity.CRITICAL
+
+
+def test_a_flood_of_one_subjects_notices_hides_none_of_anothers() -> None:
+    nodes = [f"n{number}" for number in range(100)]
+    lost = Ledger(is_attempt_open=True, attempt=2, fence_waits=tuple(nodes))
+    flood = [
+        RunningJob(f"{number:08}-0", f"m{number}", lost, Policy(), frozenset(nodes), owner="mallory")
+        for number in range(12)
+    ]
+    given_up = [replace(job, owner="mallory") for job in ended() * NOTICES_MAX]
+    alices = [replace(job, owner="alice") for job in running(Ledger(incident=incident()))]
+    held = ClusterLedger(nodes=blamed().nodes)
+
+    found = told([*flood, *alices], given_up, held, nodes_active=9)
+
+    assert len(found) == NOTICES_MAX
+    assert [notice.job for notice in found if notice.owner == "alice"] == ["train"]
+    assert NoticeKind.QUARANTINE_REFUSED in {notice.kind for notice in found}
+    assert most_urgent(found) == found
+
+
+def test_what_launchers_of_one_subject_report_of_a_node_sends_nobody_to_it() -> None:
+    (plain, *_more) = blamed().nodes["n1"].blames
+    forged = tuple(
+        replace(plain, incident_id=f"i-{number}", subject="mallory") for number in range(3)
+    )
+    was_there = replace(
+        plain, incident_id="i-4", subject="alice", witness=Witness.AGENT, was_there=True
+    )
+
+    def found(*blames: NodeBlame, single_tenant: bool = False) -> int:
+        ledger = ClusterLedger(nodes={"n1": NodePast(blames)})
+        policy = ClusterPolicy(single_tenant=single_tenant)
+        return len(find_notices([], [], ledger, policy, 9, NOW))
+
+    assert found(*forged) == 0
+    assert found(*forged, replace(was_there, was_there=False, witness=Witness.LAUNCHER)) == 0
+    assert found(*forged, was_there) == 1
+    assert found(*forged, replace(was_there, unix_s=0.0)) == 0, "long ago"
+    assert found(*(replace(blame, witness=Witness.AGENT) for blame in forged)) == 1
+    assert found(*forged, single_tenant=True) == 1
+
+
+def test_no_command_holds_a_name_that_a_shell_would_read() -> None:
+    hung = replace(FINDING, kind=Kind.RANK_HUNG)
+    ledgers = [
+        Ledger(incident=incident(), restarts=Policy().restarts_max),
+        Ledger(incident=replace(incident(hung), waits=None)),
+        Ledger(incident=replace(incident(), waits_cause=WaitCause.PAUSED, waits_about="job:x ann")),
+        Ledger(start_waits=StartWaits("nothing can be restored", "2 /c/9")),
+        Ledger(attempt=2, wish=Wish.RANKS, paused_by="ann", set_aside=2),
+        Ledger(attempt=3, standing=StandStill(3, StandKind.WAITS, (2,), "rank 2 is stopped")),
+        Ledger(is_attempt_open=True, attempt=1, slow={3: slow_now()}, fence_waits=("n2",)),
+    ]
+    (job,) = running(Ledger(), "n2")
+    jobs = [replace(job, name="x; reboot", ledger=ledger) for ledger in ledgers]
+    (over,) = ended()
+    over = replace(over, name="x; reboot", outcome=replace(over.outcome, incident_id=None))
+
+    commands = {notice.command for notice in told(jobs, [over])}
+
+    assert len(commands) >= len(ledgers)
+    assert not [command for command in commands if "reboot" in command]
 
 
 def test_every_notice_says_in_a_few_words_what_it_needs_and_names_one_command() -> None:
