@@ -300,7 +300,14 @@ def look(
         *readings_troubles(units, files, now_s, site_since),
     )
     known = desk.known_nodes() | worker.members() if desk.parts.on and desk.alerts.active else ()
-    desk.broken_parts = find_broken_parts(desk.parts, known, desk.alerts.active, units)
+    desk.broken_parts = find_broken_parts(
+        desk.parts,
+        known,
+        desk.alerts.active,
+        units,
+        desk.doubts("").keys(),
+        desk.policy.budgets.nodes_held_percent,
+    )
     troubles = (*bad, *troubles)
     changes = _follow(worker, troubles, now_s, listened_s)
     unrecorded = _record(worker, changes)

@@ -27,6 +27,12 @@ class Sender:
     alerts_max: int = BOOK_ALERTS_MAX // 2  # an Alertmanager or Prometheus: beside another one
     bytes_max: int = BOOK_BYTES_MAX // 2
     nodes: tuple[str, ...] = ()  # patterns of the nodes that he may accuse; (): all of them
+    # His token is limited to jobs: what he reports concerns these, and no node, which other jobs share.
+    is_of_jobs: bool = False
+
+    @property
+    def is_limited(self) -> bool:
+        return bool(self.nodes) or self.is_of_jobs
 
     def may_accuse(self, node: str) -> bool:
         return not self.nodes or any(fnmatchcase(node, pattern) for pattern in self.nodes)

@@ -4,7 +4,9 @@ A rule with a typo, a driver whose new message no table knows, a metric that has
 every node at once, and each job would leave all of its nodes at its next ordinary failure, and end. Hardware seldom fails so: Llama 3 had
 eight interruptions a day on 16,384 GPUs. So alerts of one name by one sender that accuse, within ten minutes, more than
 `nodes_held_percent` of the nodes, or of a job's nodes, are doubted. Nodes below one rack, chassis, NVLink domain, switch, feed or loop
-count as one: what breaks there breaks together, and its alerts are true.
+count as one: what breaks there breaks together, and its alerts are true. But a part on which more than half of the fleet hangs, as the
+switch above all others, explains nothing: any two nodes are below it. And one such part breaks at a time: where the nodes outside of it
+are too many by themselves, the rule is mad, however few racks a fleet of large racks has.
 
 What is doubted for its share of one job is doubted by that job alone: which nodes a job has is its launchers' word, and a tenant who
 starts a job "on" two nodes whose GPUs are lost must not keep others from leaving them.
@@ -14,7 +16,8 @@ agent that posts its own findings is a sender of its own, so its word is never d
 NVSentinel has a breaker for the same reason (its documentation, "circuit breaker").
 """
 
-from collections import defaultdict
+import math
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -125,8 +128,9 @@ def _why_doubtful(
             continue  # nothing ran within a day: how large the fleet is isn't known, nor which share of it is accused
         if len(found) < CAUSES_MIN or 100.0 * len(found) <= percent * count:
             continue  # there are at most as many causes
-        causes = count_causes(found, parts)
-        if causes >= CAUSES_MIN and 100.0 * causes > percent * count:
+        sizes = sizes_of_causes(found, parts, scope.nodes_active)
+        most = max(len(sizes), len(found) - max(sizes))
+        if len(sizes) >= CAUSES_MIN and 100.0 * most > percent * count:
             why[job_id] = (
                 f"{len(found)} of {max(count, len(found))} {what} within {WINDOW_S / 60:.0f} minutes"
             )
@@ -135,6 +139,24 @@ def _why_doubtful(
 
 def count_causes(nodes: Collection[str], parts: FleetParts) -> int:
     """Return of how many causes the faults of these nodes are: those below one shared part have one."""
+    return len(sizes_of_causes(nodes, parts))
+
+
+def sizes_of_causes(nodes: Collection[str], parts: FleetParts, fleet: int = 0) -> list[int]:
+    """Return how many of these nodes each cause of their faults has: those below one shared part have one.
+
+    ``fleet``: how many nodes it has: a part on which more than half of them hang joins none; 0: every part joins.
+    """
+    parts_of = {
+        node: [part for part in parts.of_node(node) if part.kind in _TOGETHER] for node in nodes
+    }
+    below = Counter(part for found in parts_of.values() for part in found)
+    most = max(fleet, len(parts.on)) / 2 if fleet else math.inf
+    wide = {
+        part
+        for part, count in below.items()
+        if max(count, len(parts.nodes_of.get(part, ()))) > most
+    }
     group_of: dict[object, object] = {}
 
     def top(item: object) -> object:
@@ -142,9 +164,9 @@ def count_causes(nodes: Collection[str], parts: FleetParts) -> int:
             item = group_of[item]
         return item
 
-    for node in nodes:
+    for node, found in parts_of.items():
         top(node)
-        for part in parts.of_node(node):
-            if part.kind in _TOGETHER:
+        for part in found:
+            if part not in wide:
                 group_of[top(node)] = top(part)
-    return len({top(node) for node in nodes})
+    return list(Counter(top(node) for node in parts_of).values())

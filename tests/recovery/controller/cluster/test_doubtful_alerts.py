@@ -8,7 +8,12 @@ from detectors.parts.fleet_parts import NO_PARTS, FleetPart, FleetParts, HungPar
 from recovery.controller.cluster.active_alerts import ActiveAlert, ActiveAlerts, JobNode
 from recovery.controller.cluster.alert_shares import Sender
 from recovery.controller.cluster.cluster_limits import AlertRules
-from recovery.controller.cluster.doubtful_alerts import WINDOW_S, count_causes, find_doubtful
+from recovery.controller.cluster.doubtful_alerts import (
+    WINDOW_S,
+    count_causes,
+    find_doubtful,
+    sizes_of_causes,
+)
 from recovery.controller.cluster.incoming_alerts import IncomingAlert
 
 NOW = 1_800_000_000.0
@@ -126,6 +131,41 @@ def test_nodes_of_one_chassis_or_clique_have_one_cause(part: FleetPart) -> None:
     assert count_causes(FLEET[18:24], parts) == 3, "two nodes are in neither"
     assert doubted(alerts_about(FLEET[:18]), parts) == []
     assert doubted(alerts_about(FLEET[18:26]), parts) == sorted(FLEET[18:26])
+
+
+LEAVES = {
+    FleetPart(SharedKind.LEAF, f"l{number}"): FLEET[10 * number :][:10] for number in range(4)
+}
+"""Of ten nodes each, a tenth of which may be accused: as many as there are nodes in 10 %."""
+CORE = FleetPart(SharedKind.SWITCH, "core")
+
+
+@pytest.mark.parametrize("above", [{}, {CORE: FLEET}], ids=["leaves", "a switch above all"])
+def test_rule_gone_mad_is_doubted_however_few_and_large_the_parts_of_the_fleet_are(
+    above: dict[FleetPart, list[str]],
+) -> None:
+    parts = parts_of({**LEAVES, **above})
+
+    def found(nodes: list[str]) -> int:
+        return len(find_doubtful(alerts_about(nodes), {}, len(FLEET), 10.0, parts).by_all)
+
+    assert found(FLEET) == 40
+    assert found(FLEET[5:20]) == 15, "half of a leaf, beside another"
+    assert found(FLEET[:10]) == 0, "one leaf"
+    assert found(FLEET[:14]) == 0, "a leaf, and as many nodes as may fail beside it"
+    assert found(FLEET[20:25] + FLEET[30:31]) == 0
+
+
+def test_part_that_most_of_the_fleet_hangs_on_joins_no_faults_there() -> None:
+    parts = parts_of({CORE: FLEET, RACK: FLEET[:20]})
+
+    assert sizes_of_causes(FLEET[:5], parts) == [5]
+    assert sizes_of_causes(FLEET[18:23], parts) == [5]
+    assert sizes_of_causes(FLEET[18:23], parts, len(FLEET)) == [2, 1, 1, 1]
+    assert sizes_of_causes(FLEET[:20], parts, len(FLEET)) == [20], "half of it is not most"
+    assert sizes_of_causes(FLEET[:3], parts, 30) == [3]
+    named = FleetParts({}, rack_of=lambda _node: "the only one")
+    assert sizes_of_causes(FLEET[:30], named, len(FLEET)) == [1] * 30
 
 
 def test_one_more_alert_long_after_a_flood_makes_the_flood_no_truer() -> None:
