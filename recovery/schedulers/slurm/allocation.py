@@ -38,8 +38,12 @@ def requeue_request(
     attributes: Mapping[str, str],
     owner: str,
     shared_by: tuple[str, ...],
+    sharer: str = "",
 ) -> SchedulerRequest | None:
-    """Return the request to requeue the job without its bad nodes; None where it is not a Slurm job."""
+    """Return the request to requeue the job without its bad nodes; None where it is not a Slurm job.
+
+    ``sharer``: to whose share of the requeues it counts; empty: nobody's.
+    """
     number = attributes.get("SLURM_JOB_ID", "")
     if not (number.isascii() and number.isdecimal()):
         return None
@@ -56,4 +60,5 @@ def requeue_request(
         tuple(sorted(ledger.members)),
         attributes.get("SLURM_STEP_ID") or _BATCH,
         shared_by,
+        sharer=sharer,
     )

@@ -59,14 +59,25 @@ def _refuse_share(
 
 
 def refuse_requeue(
-    ledger: SlurmLedger, limits: SlurmLimits, slurm_job: str, now_unix_s: float
+    ledger: SlurmLedger,
+    limits: SlurmLimits,
+    slurm_job: str,
+    now_unix_s: float,
+    sharer: str = "",
 ) -> str | None:
-    """Return why the job must not be requeued, or None."""
+    """Return why the job must not be requeued, or None. ``sharer``: of whose share it would be; empty: nobody's."""
     lately = sum(unix_s > now_unix_s - HOUR_S for unix_s, _job in ledger.requeued)
     if lately >= limits.requeues_per_hour_max:
         return (
             f"{lately} jobs were requeued by rankmend within an hour: "
             f"slurm.requeues_per_hour_max is {limits.requeues_per_hour_max}"
+        )
+    own = ledger.requeues_of(sharer, now_unix_s - HOUR_S) if sharer else 0
+    share = share_of(limits.requeues_per_hour_max, lately, own)
+    if sharer and own >= share:
+        return (
+            f"{own} jobs of {sharer} were requeued by rankmend within an hour, its share of slurm.requeues_per_hour_max: "
+            f"{share} of {limits.requeues_per_hour_max}"
         )
     of_job = sum(
         unix_s > now_unix_s - DAY_S and job == slurm_job for unix_s, job in ledger.requeued

@@ -138,10 +138,11 @@ class RequestDesk:
                 raise ConfigError(
                     f"{OPEN_MAX} requests to {manager} are open: {request.key} is refused"
                 )
-            own = sum(work.request.subject == request.subject for work in self.ledger.open)
-            if request.subject and own >= OPEN_OF_SUBJECT_MAX:
+            party = _party_of(request)
+            own = sum(_party_of(work.request) == party for work in self.ledger.open)
+            if party and own >= OPEN_OF_SUBJECT_MAX:
                 raise ConfigError(
-                    f"{own} requests to {self.limits.manager} are open for jobs of {request.subject}: {request.key} is refused"
+                    f"{own} requests to {self.limits.manager} are open for jobs of {party}: {request.key} is refused"
                 )
             requested = SlurmAsked(
                 request.key,
@@ -364,6 +365,11 @@ class SlurmDesk(RequestDesk):
             start_check=start_check,
             left_s=left_s,
         )
+
+
+def _party_of(request: SchedulerRequest) -> str:
+    """Return for whose job something is requested; empty: a person, or all users are one party."""
+    return request.subject or request.owner
 
 
 def check_request(request: SchedulerRequest) -> None:

@@ -137,7 +137,9 @@ class JobWork:
             return MoveEnd(SlurmOutcome.DRY, text)
         if isinstance(move, See):
             now_unix_s = self._bench.clock.unix_s()
-            why = refuse_requeue(self._bench.ledger, self._limits, request.slurm_job, now_unix_s)
+            why = refuse_requeue(
+                self._bench.ledger, self._limits, request.slurm_job, now_unix_s, request.sharer
+            )
             if why is not None:
                 return MoveEnd(SlurmOutcome.REFUSED, f"job {job.number} is not requeued: {why}")
         return move

@@ -37,6 +37,7 @@ _ENDED_KEPT: Final = 10_000
 _DRAINS_KEPT: Final = 100  # per node
 _ACTS_KEPT: Final = 1_000
 _EVENTS_KEPT: Final = 200  # per node
+_REQUEUES: Final = frozenset({SlurmAct.HOLD, SlurmAct.REQUEUE_HOLD})  # the first act of a requeue
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +152,14 @@ class SlurmLedger:
         """Return how many nodes are drained by us now of the share of a subject."""
         return sum(self._sharer_of(self.nodes[node].drains[-1]) == subject for node in self.ours)
 
+    def requeues_of(self, subject: str, since_unix_s: float) -> int:
+        """Return how many jobs were requeued since then of the share of a subject."""
+        return sum(
+            any(act.act in _REQUEUES and act.unix_s > since_unix_s for act in work.acts)
+            for work in self.works.values()
+            if work.request.sharer == subject
+        )
+
     def _sharer_of(self, drain: Drain) -> str:
         work = self.works.get(drain.key)
         return "" if work is None else work.request.sharer
@@ -260,7 +269,7 @@ def _(record: SlurmActs, ledger: SlurmLedger, unix_s: float) -> SlurmLedger:
             events = _more(past, unix_s, NodeEventKind.DRAINED, drain.reason)
             ledger = _at(ledger, record.about, NodeHistory(drains, is_ours=True, events=events))
             ledger = replace(ledger, drained_unix_s=(*ledger.drained_unix_s, unix_s)[-_ACTS_KEPT:])
-    if record.act in (SlurmAct.HOLD, SlurmAct.REQUEUE_HOLD) and is_first:
+    if record.act in _REQUEUES and is_first:
         requeued = (*ledger.requeued, (unix_s, work.request.slurm_job))
         ledger = replace(ledger, requeued=requeued[-_ENDED_KEPT:])
     return ledger

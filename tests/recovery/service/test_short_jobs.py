@@ -40,7 +40,11 @@ def bench(
 ) -> tuple[ShortJobs, FakeScheduler]:
     scheduler = FakeScheduler()
     registry: Any = SimpleNamespace(running={one.job_id: one for one in jobs})
-    desk: Any = SimpleNamespace(ledger=cluster or ClusterLedger(), policy=policy or ClusterPolicy())
+    desk: Any = SimpleNamespace(
+        ledger=cluster or ClusterLedger(),
+        policy=policy or ClusterPolicy(),
+        is_only_subject=lambda owner: owner == "only",
+    )
     short = ShortJobs(registry, desk, scheduler, 60.0, lambda one: one.stored.owner)
     return short, scheduler
 
@@ -57,6 +61,21 @@ def test_slurm_is_asked_once_after_the_wait() -> None:
     (request,) = scheduler.asked
     assert (request.slurm_job, request.nodes, request.owner) == ("41", ("n3", "n4"), "ada")
     assert request.shared_by == ()
+
+
+@pytest.mark.parametrize(("owner", "sharer"), [("ada", "ada"), ("only", ""), ("", "")])
+def test_a_requeue_counts_to_the_share_of_its_subject_where_others_may_launch_jobs(
+    owner: str, sharer: str
+) -> None:
+    one = job("a")
+    one.stored.owner = owner
+    short, scheduler = bench(one)
+
+    short.tick(100.0)
+    short.tick(160.0)
+
+    (request,) = scheduler.asked
+    assert (request.owner, request.sharer) == (owner, sharer)
 
 
 def test_observe_mode_asks_slurm_for_nothing() -> None:

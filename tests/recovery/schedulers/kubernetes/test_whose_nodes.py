@@ -92,6 +92,9 @@ def test_requests_for_one_subject_leave_room_for_those_of_another(slurm_site: Sl
     assert sum(ask("mallory", number) for number in range(100)) == OPEN_OF_SUBJECT_MAX
     assert ask("alice", 0)
     assert ask("mallory", 0), "the same intent is asked once"
+    requeue = SchedulerRequest("requeue/1", SchedulerAction.REQUEUE, (), "41", owner="mallory")
+    with pytest.raises(ConfigError, match="for jobs of mallory"):
+        slurm_site.desk.ask(requeue)
 
 
 def drain_of_job(site: SlurmSite) -> None:

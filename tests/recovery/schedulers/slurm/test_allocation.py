@@ -10,7 +10,7 @@ from recovery.journal.ledger import Ledger
 from recovery.journal.records import Entry
 from recovery.journal.slurm_records import SlurmAct, SlurmActs, SlurmAsked
 from recovery.schedulers.slurm.allocation import requeue_request, unusable_nodes, waiting_incident
-from recovery.schedulers.slurm.bounds import refuse_drain, refuse_shared_job
+from recovery.schedulers.slurm.bounds import refuse_drain, refuse_requeue, refuse_shared_job
 from recovery.schedulers.slurm.ledger import SlurmLedger, fold_slurm_entry
 from recovery.schedulers.slurm.limits import SlurmLimits
 from recovery.schedulers.slurm.requests import SchedulerAction, SchedulerRequest
@@ -107,6 +107,38 @@ def test_what_launchers_of_one_subject_report_drains_no_more_than_its_share_of_a
     refusal = refuse_drain(drained_for(*drained), limits, 100, 60.0, sharer)
 
     assert (refusal is not None) == is_refused
+
+
+def requeued_for(*sharers: str) -> SlurmLedger:
+    """Return a ledger in which a job of each of these subjects was requeued."""
+    ledger = SlurmLedger()
+    for number, sharer in enumerate(sharers, start=1):
+        key, job = f"requeue/{number}/1", str(number)
+        asked = SlurmAsked(key, "requeue", (), job, "bad", owner=sharer, sharer=sharer)
+        for record in (asked, SlurmActs(key, SlurmAct.REQUEUE_HOLD, job)):
+            ledger = fold_slurm_entry(ledger, Entry(ledger.number + 1, 0.0, 0.0, "boot", record))
+    return ledger
+
+
+@pytest.mark.parametrize(
+    ("requeued", "sharer", "is_refused"),
+    [
+        (("mallory",) * 2, "mallory", False),
+        (("mallory",) * 3, "mallory", True),
+        (("mallory",) * 3, "alice", False),
+        (("mallory", "mallory", "mallory", "bob", "bob"), "carol", False),
+        (("",) * 5, "mallory", False),
+        (("",) * 5, "", False),  # all users are one party
+        (("",) * 6, "", True),
+    ],
+)
+def test_requeues_of_one_subjects_jobs_leave_others_a_share_of_an_hour(
+    requeued: tuple[str, ...], sharer: str, *, is_refused: bool
+) -> None:
+    limits, ledger = SlurmLimits(enabled=True, act=True), requeued_for(*requeued)
+
+    assert (refuse_requeue(ledger, limits, "99", 60.0, sharer) is not None) == is_refused
+    assert refuse_requeue(ledger, limits, "99", 3601.0, sharer) is None
 
 
 def test_what_launchers_of_one_subject_report_holds_no_more_than_its_share_of_the_nodes() -> None:
