@@ -316,6 +316,8 @@ class PastCharge:
     error: str = ""
     program: str = ""
     is_here_alone: bool = False
+    subject: str = ""  # the job's owner; empty: nobody but the operator runs jobs
+    was_there: bool = False  # another than the job's launchers has confirmed the owner on the node
 
 
 @dataclass(frozen=True, slots=True)

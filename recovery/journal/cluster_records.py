@@ -44,6 +44,8 @@ class NodeErrorNoted:
     error: str  # its class
     program: str  # the job's script
     is_here_alone: bool
+    subject: str = ""  # as of NodeBlamed
+    was_there: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,15 +88,19 @@ def judge_lemon(
 
 
 def weigh_charge(
-    charge: NodeCharge, ledger: ClusterLedger, policy: ClusterPolicy, now_unix_s: float
+    charge: NodeCharge,
+    ledger: ClusterLedger,
+    policy: ClusterPolicy,
+    now_unix_s: float,
+    subject: str = "",
 ) -> ChargeVerdict:
-    """Return whether a charge counts against its node."""
+    """Return whether a charge counts against its node. ``subject``: the job's owner; empty: all users are one party."""
     if ledger.has_elsewhere(charge.node, charge.job_id, charge.error):
         charge = replace(charge, is_here_alone=False)
     return judge_charge(
         charge,
         ledger.counted_against(charge.node),
-        ledger.compared_on(charge.node) if charge.error else (),
+        ledger.compared_on(charge.node, subject) if charge.error else (),
         now_unix_s,
         policy.quarantine.window_s,
     )

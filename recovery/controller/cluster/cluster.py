@@ -374,11 +374,14 @@ class ClusterController:
         return counted
 
     def _note_charge(self, charge: NodeCharge) -> ChargeVerdict:
-        counted = weigh_charge(charge, self.ledger, self.policy, self.now_unix_s())
+        owner = self.owner_of(charge.job_id)
+        party = "" if self.policy.single_tenant else owner
+        counted = weigh_charge(charge, self.ledger, self.policy, self.now_unix_s(), party)
         known = self.ledger.past(charge.node).errors
         is_known = any(error.incident_id == charge.incident_id for error in known)
         is_compared = CHARGES[charge.kind].weight is Weight.COMPARED and bool(charge.error)
         if is_compared and not is_known:
+            witnesses = self.witnesses_of(charge.node, charge.job_id)
             self._write(
                 NodeErrorNoted(
                     charge.node,
@@ -388,6 +391,8 @@ class ClusterController:
                     charge.error,
                     charge.program,
                     charge.is_here_alone,
+                    owner,
+                    not PRESENCE.isdisjoint(witnesses),
                 )
             )
         if counted.counts and counted.is_new:
@@ -403,7 +408,7 @@ class ClusterController:
                     summary,
                     charge.fault,
                     counted.kind,
-                    self.owner_of(charge.job_id),
+                    owner,
                     strongest(OutsideAct.QUARANTINE, witnesses),
                     not PRESENCE.isdisjoint(witnesses),
                 )

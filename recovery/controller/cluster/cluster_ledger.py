@@ -138,13 +138,17 @@ class ClusterLedger:
             for blame in self.past(node).blames
         )
 
-    def compared_on(self, node: str) -> tuple[PastCharge, ...]:
-        """Return the errors on the node that count nothing by themselves, without those that their jobs had elsewhere, too."""
+    def compared_on(self, node: str, subject: str = "") -> tuple[PastCharge, ...]:
+        """Return the errors on the node that count nothing by themselves, without those that their jobs had elsewhere, too.
+
+        ``subject``: with whose they are compared; empty: all users are one party. What another reports who was never there proves nothing.
+        """
         elsewhere = self._errors_elsewhere(node)
         return tuple(
             error
             for error in self.past(node).errors
             if (error.job_id, error.error) not in elsewhere
+            if not subject or error.subject in ("", subject) or error.was_there
         )
 
     def has_elsewhere(self, node: str, job_id: str, error: str) -> bool:
@@ -237,6 +241,8 @@ def _(record: NodeErrorNoted, ledger: ClusterLedger, unix_s: float) -> ClusterLe
         record.error,
         record.program,
         record.is_here_alone,
+        record.subject,
+        record.was_there,
     )
     return _with(ledger, record.node, replace(past, errors=(*past.errors, noted)[-_BLAMES_KEPT:]))
 

@@ -7,7 +7,7 @@ from itertools import combinations
 import pytest
 
 from detectors.finding import Symptom, SymptomKind
-from detectors.node.charges import ChargeKind
+from detectors.node.charges import ChargeKind, NodeCharge
 from recovery.console.views.untaken_view import view_untaken
 from recovery.controller.cluster.active_alerts import JobNode
 from recovery.controller.cluster.alert_shares import Sender
@@ -318,6 +318,35 @@ def test_a_second_subject_that_was_never_on_the_node_is_no_witness() -> None:
     blames = [one.record for one in journal.entries if isinstance(one.record, NodeBlamed)]
     assert {one.witness for one in blames} == {Witness.LAUNCHER}
     assert not any(one.was_there for one in blames)
+
+
+def same_error(desk: ClusterController, job: str, program: str) -> bool:
+    """Return whether an error that counts nothing by itself counts against n2, since a job of another script had it there."""
+    ids, what = (job, f"inc-of-{job}"), ("FileNotFoundError", "rank_failed")
+    error = ("exception:FileNotFoundError", program, True)
+    return desk.note_charge(NodeCharge("n2", ChargeKind.PROGRAM, *ids, *what, *error)).counts
+
+
+def test_an_error_that_a_stranger_to_the_node_reports_makes_no_error_of_others_count() -> None:
+    desk, journal = desk_of()
+    assert not same_error(desk, MALLORY, "forged.py:1")
+    desk.is_on_node = lambda node, subject, _at: (node, subject) == ("n2", "alice")
+
+    assert not same_error(desk, ALICE, "a.py:2")
+    assert same_error(desk, BOB, "b.py:3"), "alice was there, and has told of it"
+    assert same_error(desk, "job-2-of-mallory", "other.py:4"), "his own, within his own blames"
+    blames = [one.record for one in journal.entries if isinstance(one.record, NodeBlamed)]
+    assert [(one.subject, one.witness) for one in blames] == [
+        ("bob", Witness.LAUNCHER),
+        ("mallory", Witness.LAUNCHER),
+    ]
+
+
+def test_jobs_of_one_party_make_the_same_error_count() -> None:
+    desk, _journal = desk_of(ClusterPolicy(single_tenant=True))
+
+    assert not same_error(desk, MALLORY, "a.py:1")
+    assert same_error(desk, ALICE, "b.py:2")
 
 
 def test_an_accomplice_who_was_there_speaks_for_the_first_and_not_for_a_third_node() -> None:
