@@ -41,6 +41,7 @@ from recovery.controller.cluster.plan_verdict import (
     judge,
     quarantine,
     refuse_power_off,
+    sole_accuser,
     unusable,
 )
 from recovery.controller.cluster.probe_rules import ProbeRules
@@ -459,13 +460,13 @@ class ClusterController:
 
     def _quarantine(self, blamed: NodeCharge | _Blamed) -> None:
         node, now_s = blamed.node, self.now_unix_s()
-        held = quarantine(
-            node,
-            self.nodes_active(),
-            self._vouched(node, OutsideAct.QUARANTINE),
-            self.policy,
-            now_s,
-        )
+        vouched = self._vouched(node, OutsideAct.QUARANTINE)
+        since_s = now_s - self.policy.quarantine.window_s
+        late = [blame for blame in vouched.past(node).blames if blame.unix_s >= since_s]
+        accuser = sole_accuser(late)
+        if self.policy.single_tenant or self.is_only_subject(accuser):
+            accuser = ""
+        held = quarantine(node, self.nodes_active(), vouched, self.policy, now_s, accuser)
         if held is None:
             alone = quarantine(node, self.nodes_active(), self.ledger, self.policy, now_s)
             if isinstance(alone, NodeHeld):
@@ -478,7 +479,7 @@ class ClusterController:
             self._write(held)
             self._note(f"{node} is held back: {held.reason}", node)
         elif held is not None:
-            self._note(held, node)
+            self._note(held, f"launchers of {accuser}" if accuser else node)
 
     def _keep_out(self, node: str, job_id: str = "") -> None:
         """Keep a node out of use that the policy calls a lemon, or journal that it would be."""

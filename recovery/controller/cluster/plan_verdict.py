@@ -6,19 +6,21 @@ started again, and ranks that are fenced are stopped, whatever has been spent.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
 from detectors.wording import counted
 from rankmend.backoff import Backoff
-from recovery.controller.cluster.cluster_ledger import ClusterLedger
+from recovery.controller.cluster.cluster_ledger import ClusterLedger, NodeBlame
 from recovery.controller.cluster.cluster_limits import DAY_S, Approval, ClusterPolicy
 from recovery.controller.cluster.gate import Answer, Judgement, PlanRequest
 from recovery.journal.cluster_records import Hold, NodeHeld, PowerOffAsked
 from recovery.journal.incident_records import WaitCause
 from recovery.journal.limits import PlanStep
-from recovery.journal.witnesses import share_of
+from recovery.journal.witnesses import PRESENCE, Witness, share_of
 
 HOUR_S: Final = 3600.0
+_NO_FAULT: Final = PRESENCE | {Witness.LAUNCHER}
 
 
 def judge(
@@ -238,12 +240,29 @@ def unusable(node: str, ledger: ClusterLedger, now_unix_s: float) -> str | None:
     return None
 
 
+def sole_accuser(blames: Sequence[NodeBlame]) -> str:
+    """Return the subject whose launchers alone say what is wrong with a node; empty: others say so, too, or all users are one party.
+
+    Slurm, Kubernetes and the node's agent say that a job is there, and not that the node is bad.
+    """
+    counted = [blame for blame in blames if blame.witness is not Witness.LAUNCHER] or blames
+    subjects = {blame.subject for blame in counted}
+    is_alone = all(blame.witness in _NO_FAULT for blame in counted)
+    return subjects.pop() if is_alone and len(subjects) == 1 else ""
+
+
 def quarantine(
-    node: str, nodes_active: int, ledger: ClusterLedger, policy: ClusterPolicy, now_unix_s: float
+    node: str,
+    nodes_active: int,
+    ledger: ClusterLedger,
+    policy: ClusterPolicy,
+    now_unix_s: float,
+    accuser: str = "",
 ) -> NodeHeld | str | None:
     """Return the hold for a node that was blamed too often, why it is not held, or None.
 
-    ``nodes_active`` is the number of nodes that ran ranks within the last day: the denominator.
+    ``nodes_active`` is the number of nodes that ran ranks within the last day: the denominator. ``accuser``: of whose share of the held
+    nodes it would be; empty: nobody's.
     """
     rules = policy.quarantine
     if ledger.hold_of(node, now_unix_s) is not None:
@@ -259,6 +278,19 @@ def quarantine(
             f"{'is' if held == 1 else 'are'}, "
             f"the limit for {counted(nodes_active, 'node')} that ran ranks within a day is {most}"
         )
+    if accuser:
+        since_s = now_unix_s - rules.window_s
+        own = sum(
+            sole_accuser([blame for blame in ledger.past(item).blames if blame.unix_s >= since_s])
+            == accuser
+            for item in ledger.held_by_policy(now_unix_s)
+        )
+        share = share_of(most, held, own)
+        if own >= share:
+            return (
+                f"{node} was blamed in {counted(blames, 'incident')} but is not held back: {counted(own, 'node')} already "
+                f"{'is' if own == 1 else 'are'} for what launchers of {accuser} report, its share of the held nodes: {share} of {most}"
+            )
     times = ledger.past(node).quarantines
     hold_s = Backoff(rules.hold_s, rules.hold_s_max).wait_s(times + 1)
     reason = f"blamed in {counted(blames, 'incident')} within {rules.window_s / DAY_S:g} days"

@@ -519,6 +519,48 @@ def test_a_drain_counts_to_the_share_of_the_owner_whose_launchers_alone_say_what
     assert desk.sharer_of(request) == ""
 
 
+def held_for(desk: ClusterController, job: str, *nodes: str) -> list[str]:
+    """Return which nodes are held back for what launchers of a job report of them, where their agents confirm the job."""
+    desk.is_seen_by_agent = lambda _node, seen: seen == job
+    for node in nodes:
+        blame(desk, node, job, f"inc-of-{job}-on-{node}")
+    return [node for node in nodes if desk.unusable(node) is not None]
+
+
+HELD_FOUR = ClusterPolicy(
+    budgets=Budgets(nodes_held_max=4, nodes_held_percent=100.0), quarantine=Quarantine(blames=1)
+)
+
+
+def test_what_launchers_of_one_subject_report_leaves_others_a_share_of_the_held_nodes() -> None:
+    desk, _journal = desk_of(HELD_FOUR)
+
+    assert held_for(desk, MALLORY, "n1", "n2", "n3", "n4") == ["n1", "n2"]
+    assert held_for(desk, "job-2-of-mallory", "n4") == []
+    assert held_for(desk, ALICE, "n5", "n6") == ["n5"], "half of what is left"
+    desk.owner_of = lambda _job: ""
+    assert held_for(desk, "job-of-the-operator", "n7", "n8") == ["n7"], "all share one bound"
+    texts = [note.text for note in desk.notes if "launchers of mallory" in note.text]
+    assert len(texts) == 1, "one note for each subject"
+
+
+@pytest.mark.parametrize("is_alerted", [False, True])
+def test_an_alert_or_a_site_of_one_subject_leaves_all_held_nodes_to_it(*, is_alerted: bool) -> None:
+    desk, _journal = desk_of(HELD_FOUR)
+    nodes = [f"n{number}" for number in range(1, 6)]
+    desk.is_only_subject = lambda owner: owner == "mallory" and not is_alerted
+    labels = {"severity": "critical", "action": "drain"}
+    told = [
+        IncomingAlert(
+            {**labels, "alertname": f"RankmendX{node}", "node": node}, {}, desk.now_unix_s(), True
+        )
+        for node in nodes
+    ]
+    desk.take_alerts(told if is_alerted else [], {}, Sender("alertmanager"))
+
+    assert held_for(desk, MALLORY, *nodes) == nodes[:4]
+
+
 def test_one_subject_leaves_others_half_of_the_stops_of_an_hour_and_all_share_one_bound() -> None:
     desk, _journal = desk_of(ClusterPolicy(budgets=Budgets(stops_per_hour_max=6)))
 
