@@ -224,6 +224,7 @@ class OpenIncident:
     waits_cause: WaitCause = WaitCause.UNKNOWN
     waits_about: str = ""
     approved_by: str | None = None  # who approved the plan of this try
+    is_approved_within: bool = False  # by a person who speaks for the job alone
     opened_at: Moment = Moment()
     fault_age_s: float = 0.0
     judged: Finding | None = None  # the newest failure's after the evidence; None: as it was

@@ -7,10 +7,11 @@ and a switched-off node hit other people's work, so each needs a second party:
 - the nodes' manager, which confirms that the job's owner has an allocation or pods on that node (`SCHEDULER`);
 - the node's agent, which reports with the node's certificate that this job runs there, and under which user (`AGENT`). What the agent
   itself saw of a fault arrives as its alert;
-- an alert about the node from an authenticated sender other than the job's owner, unless the rule is doubted (`ALERT`);
+- an alert about the node from an authenticated sender other than the job's owner, unless the rule is doubted, or the sender's token is
+  limited to jobs: a tenant may hold it under another name (`ALERT`);
 - another subject whose job blames the node, too, and was there then (`SUBJECTS`): the manager or the agent has confirmed that. A second
   token of the same person, and a tenant who never had anything on the node, prove nothing about it;
-- a person, or a site that declares all its users one party (`single_tenant`).
+- a person whose token is not limited to jobs, or a site that declares all its users one party (`single_tenant`).
 
 An eviction and a requeue end processes, so only the manager's word about whose these are allows them: an alert means that a node is
 broken, and not whose pods are there. Source: the attack kept in tests/recovery/schedulers/kubernetes/test_foreign_nodes.py.
@@ -71,8 +72,8 @@ ENOUGH: Final[Mapping[OutsideAct, frozenset[Witness]]] = MappingProxyType(
 IN_WORDS: Final[Mapping[Witness, str]] = MappingProxyType(
     {
         Witness.LAUNCHER: "the job's launchers alone",
-        Witness.PERSON: "a person",
-        Witness.ALERT: "an alert about the node, by a sender other than the job's owner, that is not doubted",
+        Witness.PERSON: "a person, with a token that is not limited to jobs",
+        Witness.ALERT: "an alert about the node, by a sender other than the job's owner, not limited to jobs, that is not doubted",
         Witness.SCHEDULER: "Slurm or Kubernetes: the job's owner has an allocation or pods on the node, or had within ten minutes",
         Witness.AGENT: "the node's agent, with the node's certificate: this job runs on the node",
         Witness.SUBJECTS: "a job of another subject that blames the node, too, and was there by the word of Slurm, Kubernetes or the node's agent",

@@ -94,3 +94,4 @@ class PersonCommand:
     incident_id: str | None = None
     node: str | None = None
     key: str = ""  # idempotency: the same key is the same command
+    is_of_jobs: bool = False  # the token is limited to jobs: it speaks for no node

@@ -264,7 +264,7 @@ class ActiveAlerts:
             now_unix_s,
             1 if known is None else known.times + 1,
             () if known is None else known.told,
-            sender=sender if known is None or known.sender.nodes else known.sender,
+            sender=sender if known is None or known.sender.is_limited else known.sender,
         )
 
     def _fire(

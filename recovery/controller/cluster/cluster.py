@@ -291,7 +291,7 @@ class ClusterController:
     def is_vouched(self, request: PlanRequest, node: str) -> bool:
         """Return whether somebody beside the job's launchers speaks for a plan that leaves the node."""
         found = request.finding
-        if found.is_persons or request.approved_by is not None:
+        if _is_persons(request):
             return True
         is_alert = found.symptom.kind is SymptomKind.ALERT and found.node == node
         if is_alert and self._is_others_alert(node, request.job_id):
@@ -308,7 +308,7 @@ class ClusterController:
         owner, found = self.owner_of(request.job_id), request.finding
         if not owner or self.policy.single_tenant or self.is_only_subject(owner):
             return ""
-        if found.is_persons or request.approved_by is not None:
+        if _is_persons(request):
             return ""
         if found.symptom.kind is SymptomKind.ALERT and self._is_others_alert(
             found.node or "", request.job_id
@@ -320,8 +320,8 @@ class ClusterController:
     def _is_others_alert(self, node: str, job_id: str) -> bool:
         """Return whether what alerts say of the node is another's word than that of the job's owner, and is not doubted.
 
-        Nobody is his own witness, and a rule gone mad is none. An alert that has ended since was another's, unless the owner has sent one
-        about the node.
+        Nobody is his own witness, nor is a sender limited to jobs, and a rule gone mad is none. An alert that has ended since was
+        another's, unless the owner or such a sender has sent one about the node.
         """
         if (job_id, node) in self._own_alerts:
             return Witness.ALERT in self.witnesses_of(node, job_id)
@@ -330,22 +330,25 @@ class ClusterController:
         return not reported or any(key not in doubts for key in reported)
 
     def _note_own_alerts(self, received: Iterable[tuple[str, NodeEvidence]]) -> None:
-        """Remember the nodes that a job's own owner reported to it."""
+        """Remember the nodes that a job's own owner reported to it, or a sender whose token is limited to jobs."""
         reported = [(job_id, evidence) for job_id, evidence in received if evidence.is_active]
         if not reported:
             return
-        senders = {alert.target.key: alert.sender.name for alert in self.alerts.active}
+        senders = {alert.target.key: alert.sender for alert in self.alerts.active}
         for job_id, evidence in reported:
-            if senders.get(evidence.identity, "") == self.owner_of(job_id):
+            sender = senders.get(evidence.identity)
+            name = "" if sender is None else sender.name
+            if name == self.owner_of(job_id) or (sender is not None and sender.is_of_jobs):
                 self._own_alerts.pop((job_id, evidence.node), None)
                 self._own_alerts[job_id, evidence.node] = None
         for key in list(self._own_alerts)[:-_OWN_ALERTS_MAX]:
             del self._own_alerts[key]
 
     def _is_witness(self, alert: ActiveAlert, node: str, owner: str) -> bool:
-        """Return whether an alert rules the node out by the word of another than the job's owner."""
+        """Return whether an alert rules the node out by the word of another than the job's owner, who may speak for nodes."""
         is_sure = alert.is_firing and alert.ends_use and not alert.is_doubtful
-        return alert.node == node and is_sure and alert.sender.name != owner
+        is_others = alert.sender.name != owner and not alert.sender.is_of_jobs
+        return alert.node == node and is_sure and is_others
 
     def _vouched(self, node: str, act: OutsideAct) -> ClusterLedger:
         """Return the ledger in which only those blames count against the node that not only one subject's launchers vouch for."""
@@ -800,6 +803,12 @@ class ClusterController:
 
     def _forget_notes(self, about: str) -> None:
         self.notes = tuple(note for note in self.notes if note.about != about)
+
+
+def _is_persons(request: PlanRequest) -> bool:
+    """Return whether a plan has the word of a person who may speak for nodes, too."""
+    is_approved = request.approved_by is not None and not request.is_approved_within
+    return request.finding.is_persons or is_approved
 
 
 def _check_name(what: str, name: str) -> None:

@@ -38,6 +38,7 @@ class PlanRequest:
     job_nodes: int  # nodes of the job's newest attempt
     is_standing: bool = True  # False: the job trains, and the plan would stop it
     approved_by: str | None = None  # who has approved this plan
+    is_approved_within: bool = False  # by a person who speaks for the job alone
     suspect: tuple[str, ...] | None = (
         None  # of `without`: those that evidence counts against; None: not known
     )

@@ -121,6 +121,7 @@ class PlanProgress:
             len(self._ledger.placement),
             is_standing=is_standing,
             approved_by=approved_by,
+            is_approved_within=approved_by is not None and incident.is_approved_within,
             suspect=self.suspects(incident, made, scene),
         )
         held = None if approved_by is not None else self._held(incident)

@@ -120,7 +120,9 @@ def _with_command(ledger: Ledger, command: PersonCommand) -> Ledger:
         case PersonCommand(act=PersonAct.RESUME, node=str(node)) if node in ledger.members:
             after = _taken_back(ledger, node, command.who)
         case PersonCommand(act=PersonAct.APPROVE, who=who) if ledger.incident is not None:
-            after = replace(ledger, incident=replace(ledger.incident, approved_by=who))
+            within = command.is_of_jobs
+            incident = replace(ledger.incident, approved_by=who, is_approved_within=within)
+            after = replace(ledger, incident=incident)
         case PersonCommand(act=PersonAct.APPROVE, who=who) if ledger.start_waits is not None:
             after = replace(ledger, start_approved_by=who)
         case PersonCommand(act=PersonAct.CONFIRM_GONE, node=str(node)):

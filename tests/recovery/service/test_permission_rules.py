@@ -5,9 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from recovery.api import wire
 from recovery.console.acts import MayAct
 from recovery.controller.cluster.cluster_limits import AlertRules
 from recovery.controller.cluster.incoming_alerts import IncomingAlert, target_of
+from recovery.messages.outside import PersonAct
+from recovery.service.http.handlers.alerts import sender_of
+from recovery.service.http.handlers.jobs import command_of
 from recovery.service.http.permission import covers, may_act_on
 from recovery.service.http.routes import ROUTES
 from recovery.service.roles import Role, Subject
@@ -59,6 +63,20 @@ def test_the_console_offers_what_the_api_takes(
     subject = Subject("ann", frozenset({Role.ACT}), nodes=nodes, jobs=jobs)
 
     assert may_act_on(subject) == reach
+
+
+@pytest.mark.parametrize(("jobs", "is_of_jobs"), [((), False), (("train-*",), True)])
+def test_word_with_a_token_limited_to_jobs_is_marked_so_that_it_reaches_no_node(
+    jobs: tuple[str, ...], *, is_of_jobs: bool
+) -> None:
+    """`recovery.controller.cluster.cluster` decides by it what may follow outside the job."""
+    subject = Subject("ann", frozenset({Role.ACT, Role.ALERT}), nodes=("n*",), jobs=jobs)
+
+    approval = command_of(subject, wire.JobCommand(act=PersonAct.APPROVE))
+    sender = sender_of(subject)
+
+    assert (approval.who, approval.is_of_jobs) == ("ann", is_of_jobs)
+    assert (sender.name, sender.nodes, sender.is_of_jobs) == ("ann", ("n*",), is_of_jobs)
 
 
 def test_documents_name_what_each_route_touches() -> None:

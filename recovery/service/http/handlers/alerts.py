@@ -12,6 +12,7 @@ from recovery.service.http.backend import Backend
 from recovery.service.http.call import Call
 from recovery.service.http.request_errors import LateAlertError
 from recovery.service.jobs.alert_delivery import Delivered
+from recovery.service.roles import Subject
 
 log = logging.getLogger(__name__)
 
@@ -53,17 +54,20 @@ async def webhook(backend: Backend, call: Call[AlertMessage]) -> wire.Taken:
     return await _take(backend, call, "webhook")
 
 
+def sender_of(subject: Subject) -> Sender:
+    """Return as whom a subject sends alerts, with its limits."""
+    if subject.is_node:
+        return node_sender(subject.name, subject.nodes)
+    return Sender(subject.name, nodes=subject.nodes, is_of_jobs=bool(subject.jobs))
+
+
 async def _take(backend: Backend, call: Call[AlertMessage], route: str) -> wire.Taken:
     """Take alerts in, and pass them to the other controllers of the database: each has jobs of its own.
 
     Raises PeerSilentError if one of those that live doesn't take them, LateAlertError if one fires that has just ended. The sender tries again, and a repeat changes nothing.
     """
     subject, rules, message = call.subject, call.rules, call.given
-    sender = (
-        node_sender(subject.name, subject.nodes)
-        if subject.is_node
-        else Sender(subject.name, nodes=subject.nodes)
-    )
+    sender = sender_of(subject)
     most = NODE_MESSAGES_MAX if subject.is_node else MESSAGES_MAX
     count = len(message.alerts)
     with backend.alert_messages.hold(subject.name, most):

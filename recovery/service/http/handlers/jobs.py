@@ -130,17 +130,23 @@ async def policy(backend: Backend, call: Call[PolicyQuery]) -> wire.PolicyView:
     return await backend.ask(act)
 
 
-async def command(backend: Backend, call: Call[wire.JobCommand]) -> wire.Done:
-    job_id, _known = call.job
-    requested = call.given
-    reported = PersonCommand(
+def command_of(subject: Subject, requested: wire.JobCommand) -> PersonCommand:
+    """Return a person's command, with what the person may speak for."""
+    return PersonCommand(
         requested.act,
-        call.subject.name,
+        subject.name,
         requested.reason,
         requested.incident_id,
         requested.node,
         requested.key,
+        bool(subject.jobs),
     )
+
+
+async def command(backend: Backend, call: Call[wire.JobCommand]) -> wire.Done:
+    job_id, _known = call.job
+    requested = call.given
+    reported = command_of(call.subject, requested)
     call.detail = f"{requested.act.value} {requested.incident_id or ''} {requested.node or ''} {requested.reason}"
     acted = await backend.ask(lambda: backend.worker.command(job_id, reported, requested.plan_id))
     if acted.is_refused:

@@ -374,7 +374,9 @@ def test_who_was_on_the_node_a_day_ago_is_no_witness_today() -> None:
     assert desk.witnesses_of("n2", MALLORY) == frozenset()
 
 
-def alert_of_job(desk: ClusterController, sender: str, job: str, *, is_firing: bool = True) -> None:
+def alert_of_job(
+    desk: ClusterController, sender: Sender, job: str, *, is_firing: bool = True
+) -> None:
     """Have a sender report that n2 is broken, where a launcher says that the job runs."""
     labels = {
         "alertname": "RankmendGpuLost",
@@ -383,7 +385,7 @@ def alert_of_job(desk: ClusterController, sender: str, job: str, *, is_firing: b
         "action": "drain",
     }
     told = IncomingAlert(labels, {}, desk.now_unix_s(), is_firing)
-    desk.take_alerts([told], {"n2": (JobNode(job, (0,)),)}, Sender(sender))
+    desk.take_alerts([told], {"n2": (JobNode(job, (0,)),)}, sender)
 
 
 def leaves_for_alert(job: str) -> PlanRequest:
@@ -391,13 +393,20 @@ def leaves_for_alert(job: str) -> PlanRequest:
     return PlanRequest(job, "inc-1", 1, PlanStep.MOVE, finding, ("n2",), 2, is_standing=True)
 
 
+OF_JOBS = Sender("prometheus-of-mallory", is_of_jobs=True)
+"""The sender with a token that is limited to mallory's jobs, under another name than his."""
+
+
+@pytest.mark.parametrize("sender", [Sender("mallory"), OF_JOBS], ids=["owner", "limited to jobs"])
 @pytest.mark.parametrize("has_ended", [False, True])
-def test_an_alert_of_the_jobs_owner_speaks_for_no_drain_and_no_blame(*, has_ended: bool) -> None:
+def test_an_alert_of_the_jobs_owner_or_limited_to_jobs_speaks_for_no_drain_and_no_blame(
+    sender: Sender, *, has_ended: bool
+) -> None:
     """One subject may hold `launch` and `alert`, for its own jobs: it is one party all the same."""
     desk, journal = desk_of()
-    alert_of_job(desk, "mallory", MALLORY)
+    alert_of_job(desk, sender, MALLORY)
     if has_ended:
-        alert_of_job(desk, "mallory", MALLORY, is_firing=False)
+        alert_of_job(desk, sender, MALLORY, is_firing=False)
 
     is_vouched = desk.is_vouched(leaves_for_alert(MALLORY), "n2")
     blame(desk, "n2", MALLORY, "inc-1", FINDING, ChargeKind.ALERT)
@@ -410,9 +419,9 @@ def test_an_alert_of_the_jobs_owner_speaks_for_no_drain_and_no_blame(*, has_ende
 @pytest.mark.parametrize("has_ended", [False, True])
 def test_an_alert_of_another_speaks_for_the_plan_and_the_blame(*, has_ended: bool) -> None:
     desk, journal = desk_of()
-    alert_of_job(desk, "alertmanager", MALLORY)
+    alert_of_job(desk, Sender("alertmanager"), MALLORY)
     if has_ended:
-        alert_of_job(desk, "alertmanager", MALLORY, is_firing=False)
+        alert_of_job(desk, Sender("alertmanager"), MALLORY, is_firing=False)
 
     is_vouched = desk.is_vouched(leaves_for_alert(MALLORY), "n2")
     blame(desk, "n2", MALLORY, "inc-1", FINDING, ChargeKind.ALERT)
@@ -420,6 +429,41 @@ def test_an_alert_of_another_speaks_for_the_plan_and_the_blame(*, has_ended: boo
     kept = [one.record for one in journal.entries if isinstance(one.record, NodeBlamed)]
     assert is_vouched
     assert [one.witness for one in kept] == [Witness.ALERT]
+
+
+def test_an_alert_limited_to_jobs_is_no_second_party_until_one_without_limits_says_so_too() -> None:
+    desk, _journal = desk_of()
+
+    alert_of_job(desk, OF_JOBS, MALLORY)
+    forge(desk)
+
+    assert desk.unusable("n2") is None
+    assert not power_off(desk)
+    assert desk.witnesses_of("n2", ALICE) == frozenset()
+    alert_by(desk, "alertmanager")
+    assert desk.witnesses_of("n2", MALLORY) == {Witness.ALERT}
+
+
+def test_an_approval_with_a_token_limited_to_jobs_speaks_for_the_job_and_for_no_node() -> None:
+    desk, _journal = desk_of()
+    within = PlanRequest(
+        MALLORY,
+        "inc-1",
+        1,
+        PlanStep.MOVE,
+        FINDING,
+        ("n2",),
+        2,
+        approved_by="mallory",
+        is_approved_within=True,
+    )
+    without_limits = replace(within, is_approved_within=False)
+
+    assert desk.judge(within).judgement.value == "allowed"
+    assert not desk.is_vouched(within, "n2")
+    assert desk.sharer_of(within) == "mallory"
+    assert desk.is_vouched(without_limits, "n2")
+    assert desk.sharer_of(without_limits) == ""
 
 
 def test_a_rule_gone_mad_and_a_forged_death_together_drain_nothing() -> None:

@@ -57,6 +57,22 @@ def restart_controller(bench: Bench) -> Bench:
     return again
 
 
+@pytest.mark.parametrize("is_of_jobs", [False, True])
+def test_gate_reads_whether_the_approver_of_a_plan_speaks_for_its_nodes(*, is_of_jobs: bool) -> None:
+    """A token limited to jobs (`--job`) approves what the job does, and drains no node that others share."""
+    bench = make_training()
+    bench.answer = WAIT
+    bench.kill("b")
+    bench.beat(2.0)
+
+    approval = replace(command(PersonAct.APPROVE), is_of_jobs=is_of_jobs)
+    assert not bench.control.take_command(approval).is_refused
+    bench.beat(2.0)
+
+    asked = {(one.approved_by, one.is_approved_within) for one in bench.asked}
+    assert asked == {(None, False), ("ada", is_of_jobs)}
+
+
 # Nodes that a person takes back.
 
 
