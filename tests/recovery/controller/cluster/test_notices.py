@@ -213,7 +213,9 @@ def test_a_flood_of_one_subjects_notices_hides_none_of_anothers() -> None:
     nodes = [f"n{number}" for number in range(100)]
     lost = Ledger(is_attempt_open=True, attempt=2, fence_waits=tuple(nodes))
     flood = [
-        RunningJob(f"{number:08}-0", f"m{number}", lost, Policy(), frozenset(nodes), owner="mallory")
+        RunningJob(
+            f"{number:08}-0", f"m{number}", lost, Policy(), frozenset(nodes), owner="mallory"
+        )
         for number in range(12)
     ]
     given_up = [replace(job, owner="mallory") for job in ended() * NOTICES_MAX]

@@ -58,7 +58,9 @@ def restart_controller(bench: Bench) -> Bench:
 
 
 @pytest.mark.parametrize("is_of_jobs", [False, True])
-def test_gate_reads_whether_the_approver_of_a_plan_speaks_for_its_nodes(*, is_of_jobs: bool) -> None:
+def test_gate_reads_whether_the_approver_of_a_plan_speaks_for_its_nodes(
+    *, is_of_jobs: bool
+) -> None:
     """A token limited to jobs (`--job`) approves what the job does, and drains no node that others share."""
     bench = make_training()
     bench.answer = WAIT
