@@ -322,9 +322,17 @@ def test_a_second_subject_that_was_never_on_the_node_is_no_witness() -> None:
 
 def same_error(desk: ClusterController, job: str, program: str) -> bool:
     """Return whether an error that counts nothing by itself counts against n2, since a job of another script had it there."""
-    ids, what = (job, f"inc-of-{job}"), ("FileNotFoundError", "rank_failed")
-    error = ("exception:FileNotFoundError", program, True)
-    return desk.note_charge(NodeCharge("n2", ChargeKind.PROGRAM, *ids, *what, *error)).counts
+    charge = NodeCharge(
+        "n2",
+        ChargeKind.PROGRAM,
+        job,
+        f"inc-of-{job}",
+        "no such file",
+        error="exception:FileNotFoundError",
+        program=program,
+        is_here_alone=True,
+    )
+    return desk.note_charge(charge).counts
 
 
 def test_an_error_that_a_stranger_to_the_node_reports_makes_no_error_of_others_count() -> None:
