@@ -18,7 +18,13 @@ from detectors.diagnosis import Diagnosis, Verdict
 from detectors.finding import Blame, Evidence, Finding, Symptom, SymptomKind
 from detectors.hang.flight_dump import FlightDump
 from detectors.hang.from_dumps import diagnose_hang
-from detectors.hang.from_stacks import SURE, call_of, diagnose_stacks, is_in_framework
+from detectors.hang.from_stacks import (
+    SURE,
+    call_of,
+    diagnose_stacks,
+    is_in_client,
+    is_in_framework,
+)
 from detectors.hang.live import HangCause
 from detectors.hang.python_stack import Frame
 from detectors.hang.standings import view_job
@@ -83,16 +89,25 @@ def judge_evidence(
         retained = replace(finding, evidence=tuple(lines[:EVIDENCE_MAX]))
         return Judged(retained, diagnosis.cause, diagnosis.reason, diagnosis.confidence)
     everyone = {*finding.ranks, *finding.victims}
+    blame = Blame.RANK if named else _BLAME.get(diagnosis.cause, Blame.NOBODY)
+    reason = diagnosis.reason
+    is_host_stuck = bool(named) and diagnosis.cause == HangClass.HOST_STUCK.value
+    if is_host_stuck and all(is_in_client(stacks.get(rank, ())) for rank in named):
+        # Others wait for these ranks, and they wait for something outside: no fault of their nodes.
+        blame = Blame.NOBODY
+        reason += (
+            f"; {ranks_in_words(named)} wait{'s' * (len(named) == 1)} for something outside the job"
+        )
     judged = replace(
         finding,
-        blame=Blame.RANK if named else _BLAME.get(diagnosis.cause, Blame.NOBODY),
-        summary=f"no rank advances; {diagnosis.reason}",
+        blame=blame,
+        summary=f"no rank advances; {reason}",
         ranks=named,
         victims=tuple(sorted(everyone - set(named))),
         symptom=Symptom(SymptomKind.HUNG, diagnosis.cause),
         evidence=tuple(lines),
     )
-    return Judged(judged, diagnosis.cause, diagnosis.reason, diagnosis.confidence)
+    return Judged(judged, diagnosis.cause, reason, diagnosis.confidence)
 
 
 def _judge_end(finding: Finding, stacks: Mapping[int, tuple[Frame, ...]]) -> Judged:

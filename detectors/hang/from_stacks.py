@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from detectors.diagnosis import Culprit, Diagnosis, Verdict
+from detectors.failed.error_classes import CLIENT
 from detectors.finding import Evidence
 from detectors.hang.python_stack import Frame
 from detectors.wording import ranks_in_words
@@ -83,6 +84,16 @@ def is_waiting(frames: tuple[Frame, ...]) -> bool:
         if not _is_library(frame.file):
             return False  # the script's own code runs, such as a hook inside a backward pass
         if frame.file.endswith(_WAITING):
+            return True
+    return False
+
+
+def is_in_client(frames: tuple[Frame, ...]) -> bool:
+    """Return whether a stack stands in the client of something outside: a tracker, a hub, an object store, a database."""
+    for frame in frames:
+        if not _is_library(frame.file):
+            return False
+        if CLIENT.search(frame.file):
             return True
     return False
 

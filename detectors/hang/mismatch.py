@@ -140,7 +140,7 @@ def _properties(form: CollectiveForm) -> Iterator[tuple[str, Hashable]]:
             yield f"{side.value} types", frozenset(types[side]) - {_UNDEFINED}
         if side in _EQUAL_SIZES.get(kind, ()):
             yield f"{side.value} elements", _elements(sizes[side])
-    if not has_types:
+    if not has_types and kind not in _OF_ROOT:
         yield "types", shape.dtypes
 
 

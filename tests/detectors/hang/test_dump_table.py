@@ -224,6 +224,8 @@ ROWS: Final = (
     row("gather: non-roots have gone on to a barrier, rank 2 sleeps", [
         ended(gather(9, True, W, NONE)), ended(gather(9, False, DONE, NONE), op("all_reduce_barrier", 10, W)), ended(),
         ended(gather(9, False, DONE, NONE), op("all_reduce_barrier", 10, W))], "culprits", "host-stuck", 2),
+    row("gather: an undefined tensor that has a type and no size", [
+        *(ended({**gather(9, rank == 0, W, NONE), **({} if rank == 0 else {"output_dtypes": ["Undefined"]})}) for rank in range(3)), ended()], "culprits", "host-stuck", 3),
     row("gather: a rank wrote no dump", [*of_gather((W, W, W)), None], "culprits", "process-gone", 3),
     row("gather: a rank gathers another size", [*of_gather((W, W, W)), ended(op("gather", 9, W, ((5, 4),), ()))], "nobody", "program"),
     row("gather: a rank gathers another type", [*of_gather((W, W, W)), ended(gather(9, False, W, NONE, types=("Half", "Float")))], "nobody", "program"),

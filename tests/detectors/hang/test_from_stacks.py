@@ -31,6 +31,12 @@ LOADS = (
     Frame("/job/data.py", 12, "read_shard"),
     Frame("/job/train.py", 60, "main"),
 )
+UPLOADS = (
+    Frame("/opt/lib/python3.11/ssl.py", 1166, "read"),
+    Frame("/opt/lib/python3.11/http/client.py", 280, "_read_status"),
+    Frame("/opt/lib/python3.11/site-packages/requests/adapters.py", 667, "send"),
+    Frame("/job/train.py", 71, "log_to_tracker"),
+)
 TEXT = """\
 Thread 0x00007f7a798266c0 (most recent call first):
   File "/opt/lib/python3.11/threading.py", line 982 in run
@@ -169,6 +175,26 @@ def test_dumps_name_the_rank_that_has_not_launched_what_its_peers_wait_in() -> N
     assert judged.finding.ranks == (1,), "dumps are believed before stacks"
     assert judged.cause == "host-stuck"
     assert judged.confidence > 0.8
+
+
+@pytest.mark.parametrize("has_dumps", [True, False])
+def test_rank_that_waits_for_a_service_is_named_and_its_node_is_not_blamed(has_dumps: bool) -> None:
+    dumps = {0: dump(6, 6), 1: dump(7, 6), 2: dump(7, 6), 3: dump(7, 6)} if has_dumps else {}
+
+    judged = judge_evidence(HUNG, dumps, {0: UPLOADS, 1: WAITS, 2: WAITS, 3: WAITS})
+    other = judge_evidence(HUNG, dumps, {0: LOADS, 1: WAITS, 2: WAITS, 3: WAITS})
+
+    assert (judged.finding.blame, judged.finding.ranks) == (Blame.NOBODY, (0,))
+    assert judged.finding.summary.endswith("rank 0 waits for something outside the job")
+    assert (other.finding.blame, other.finding.ranks) == (Blame.RANK, (0,))
+
+
+def test_rank_whose_own_code_a_client_calls_is_blamed() -> None:
+    called = (Frame("/job/hooks.py", 9, "retry"), *UPLOADS)
+
+    judged = judge_evidence(HUNG, {}, {0: called, 1: WAITS, 2: WAITS, 3: WAITS})
+
+    assert judged.finding.blame is Blame.RANK
 
 
 def gloo_dump(launched: int, done: int) -> FlightDump:
