@@ -129,6 +129,9 @@ class ErrorRow:
     is_any_type: bool = False  # also where the type is one of code or data
     needs_peer: bool = False  # a frame or a name of a library that joins ranks
     needs_loader: bool = False  # a frame of PyTorch's data loader in the rank itself
+    needs_frame: re.Pattern[str] | None = (
+        None  # a frame that the error needs, where words say little
+    )
 
 
 def _row(
@@ -139,8 +142,11 @@ def _row(
     is_any_type: bool = False,
     needs_peer: bool = False,
     needs_loader: bool = False,
+    needs_frame: re.Pattern[str] | None = None,
 ) -> ErrorRow:
-    return ErrorRow(re.compile(pattern), cause, source, is_any_type, needs_peer, needs_loader)
+    return ErrorRow(
+        re.compile(pattern), cause, source, is_any_type, needs_peer, needs_loader, needs_frame
+    )
 
 
 # What only a device, its link or its driver says of itself. Every other error of CUDA's can be code's, a setting's or another job's.
@@ -161,6 +167,9 @@ def is_devices_own_word(text: str) -> bool:
     return _OWN_WORD.search(text) is not None
 
 
+_FORKED_FRAME: Final = re.compile(
+    r"(?:^|/)(?:torch/utils/data/_utils/worker|torchdata/stateful_dataloader/worker|multiprocess(?:ing)?/(?:pool|process))\.py$"
+)
 # The first row that matches decides. Cause before consequence: a device error is told inside
 # a DistBackendError, and running out of memory inside a "CUDA error:". PyTorch ends each CUDA error with
 # "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions", which tells nothing.
@@ -172,12 +181,12 @@ ROWS: Final = (
         "torch.distributed.elastic and Lightning raise what a person or a scheduler sent",
     ),
     _row(
-        r"ray\.exceptions\.OutOfMemoryError|running low on memory|OOM when allocating tensor[^\n]* by allocator (?:mklcpu|cpu)\b",
+        r"ray\.exceptions\.OutOfMemoryError|java\.lang\.OutOfMemoryError|running low on memory|OOM when allocating tensor[^\n]* by allocator (?:mklcpu|cpu)\b",
         FailureCause.HOST_MEMORY,
-        "Ray's memory monitor and TensorFlow's allocator for the host: memory of the host",
+        "Ray's memory monitor, a JVM's heap and TensorFlow's allocator for the host: memory of the host",
     ),
     _row(
-        r"(?:CUDA|HIP|NPU|XPU) out of memory|CUDA error: out of memory|\bOutOfMemoryError\b"
+        r"(?:CUDA|HIP|NPU|XPU) out of memory|CUDA error: out of memory|cudaErrorMemoryAllocation|\bOutOfMemoryError\b(?!: (?:OOM )?command not allowed)"
         r"|CUDA_ERROR_OUT_OF_MEMORY|Cuda failure[^\n]*out of memory|CUBLAS_STATUS_ALLOC_FAILED"
         r"|Resource exhausted: Out of memory|Ran out of memory in memory space|[Aa]ttempting to (?:reserve|allocate) [\d.]+[KMGT]?i?B?\b[^\n]{0,40}\. That was not possible|RESOURCE_EXHAUSTED: (?:Out of memory|[^\n]{0,80}(?:Ran out of memory|[Aa]ttempting to (?:reserve|allocate)|[Aa]llocat(?:e|ing)))|OOM when allocating tensor|(?m:^ResourceExhaustedError\b(?![^\n]*; (?:Disk quota exceeded|No space left on device)))|\bhipErrorOutOfMemory\b|CUDNN_STATUS_ALLOC_FAILED"
         r"|would exceed allowed memory|(?:UR|PI|ZE)_(?:RESULT_)?ERROR_OUT_OF_(?:DEVICE_MEMORY|RESOURCES)|\bEL0004: ",
@@ -185,8 +194,8 @@ ROWS: Final = (
         "torch.OutOfMemoryError; cudaErrorMemoryAllocation (2); NCCL WARN; cuBLAS; cuDNN; XLA; TensorFlow's allocators",
     ),
     _row(
-        r"(?m:^\w{0,80}MemoryError\b)|[Pp]aging file is too small|subprocesses has abruptly died|[Cc]annot allocate memory|can't allocate memory|\[Errno 12\]|\(os error 12\)"
-        r"|std::bad_alloc|out of shared memory|DataLoader worker[^\n]*killed by signal: (?:Killed|Bus error)"
+        r"(?m:^\w{0,80}MemoryError\b(?!: (?:OOM )?command not allowed))|[Pp]aging file is too small|subprocesses has abruptly died|[Cc]annot allocate memory|can't allocate memory|\[Errno 12\]|\(os error 12\)"
+        r"|MPI_ERR_NO_MEM\b|std::bad_alloc|out of shared memory|DataLoader worker[^\n]*killed by signal: (?:Killed|Bus error)"
         r"|</torch_\w+>[^\n]*No space left|No space left[^\n]*</torch_\w+>|/dev/shm/[^\n]*No space left"
         r"|No space left[^\n]*/dev/shm/|unable to (?:open|allocate|resize|mmap)[^\n]*shared memory[^\n]*No space left",
         FailureCause.HOST_MEMORY,
@@ -198,6 +207,12 @@ ROWS: Final = (
         FailureCause.HOST_MEMORY,
         "torch/utils/data/dataloader.py: a worker that raises passes its error on; one that vanishes was killed",
         needs_loader=True,
+    ),
+    _row(
+        r"CUDA error: initialization error|cuda runtime error \(3\)",
+        FailureCause.PROGRAM,
+        "torch's notes on multiprocessing: a process that was forked after CUDA was initialized can't use it",
+        needs_frame=_FORKED_FRAME,
     ),
     _row(
         rf"{_OWN_WORD.pattern}|\bXid:? \d+",
@@ -215,7 +230,8 @@ ROWS: Final = (
     ),
     _row(
         r"No (?:CUDA|HIP) GPUs are available|no (?:CUDA|ROCm)-capable device|CUDA-capable device\(s\) is/are busy|devices? (?:are|is) busy or unavailable|CUDA unknown error"
-        r"|CUDA error: (?:unknown error|initialization error|unspecified driver error)|Cuda failure[^\n]*unknown error|(?i:failed to initialize nvml)|NVMLError_"
+        r"|CUDA error: (?:unknown error|initialization error|unspecified driver error)|Cuda failure[^\n]*unknown error|(?i:failed to initialize nvml)"
+        r"|NVMLError_(?!Uninitialized|InvalidArgument|NotSupported|NoPermission|AlreadyInitialized|NotFound|InsufficientSize|LibraryNotFound|FunctionNotFound|VersionMismatch|ArgumentVersionMismatch)"
         r"|[Uu]nable to determine the device handle",
         FailureCause.DEVICE,
         "cudaError 100, 46, 3, 999; NVML: a device that isn't there, or a setting that hides it (`is_devices_own_word`)",
@@ -223,7 +239,7 @@ ROWS: Final = (
     _row(
         r"illegal memory access|misaligned address|illegal instruction was encountered|illegal address"
         r"|unspecified launch failure|hardware stack error|CUDA error:|[Cc]uda failure|cuda runtime error|CUDA driver error|\bCUDA_ERROR_(?!OUT_OF_MEMORY)\w+"
-        r"|CUDNN_STATUS_|CUBLAS_STATUS_|CUSPARSE_STATUS_|CUSOLVER_STATUS_|cuFFT error|CUFFT_\w+|HIP error:|hipError\w+|ncclUnhandledCudaError"
+        r"|CUDNN_STATUS_|CUBLAS_STATUS_|CUSPARSE_STATUS_|CUSOLVER_STATUS_|cuFFT error|CUFFT_\w+|HIP error:|hipError\w+|ncclUnhandledCudaError|(?:UR|PI|ZE)_(?:RESULT_)?ERROR_DEVICE_LOST"
         r"|cudaGetDeviceCount\(\)|Found no NVIDIA driver|NVIDIA driver on your system is too old|driver version is insufficient",
         FailureCause.KERNEL_FAULT,
         "CUDA runtime API, cudaError 700, 716, 715, 719, 714, 35; cuDNN; cuBLAS: code, setting, silicon or driver; XID 13 and 31 are either's fault",
@@ -235,9 +251,9 @@ ROWS: Final = (
     ),
     _row(
         r"ncclInvalid(?:Usage|Argument)|Duplicate GPU detected|op\.preamble\."
-        r"|Detected mismatch between collectives",
+        r"|Detected mismatch between collectives|MPI_ERR_(?:BUFFER|COUNT|TYPE|TAG|COMM|RANK|REQUEST|ROOT|GROUP|OP|TOPOLOGY|DIMS|ARG|TRUNCATE)\b",
         FailureCause.PROGRAM,
-        "NCCL; gloo tcp/pair.cc when sizes differ; torch with TORCH_DISTRIBUTED_DEBUG=DETAIL",
+        "NCCL; gloo tcp/pair.cc when sizes differ; torch with TORCH_DISTRIBUTED_DEBUG=DETAIL; MPI-4, 9.4: classes of wrong arguments",
     ),
     _row(
         r"\[OS error (?:28|122|5|30|116): E[A-Z]+",
@@ -246,20 +262,23 @@ ROWS: Final = (
         is_any_type=True,
     ),
     _row(
-        r"\[Errno (?:28|37|122|5|30|116)\](?! An error occurred \(\w+\) when calling)|No locks available|No space left on device|[Dd]isk quota exceeded|[Ss]tale (?:NFS )?file handle"
-        r"|Read-only file system|Input/output error|\(os error (?:28|122|5|30|116)\)|not enough space on the disk"
+        r"\[Errno (?:28|37|122|5|30|116|70|74|117|126|127|128|129)\](?! An error occurred \(\w+\) when calling)|\[Errno 5(?:12|2\d)\] Unknown error"
+        r"|No locks available|[Nn]o space left on device|[Dd]isk quota exceeded|[Ss]tale (?:NFS )?file handle|MPI_ERR_(?:NO_SPACE|QUOTA|IO|READ_ONLY)\b"
+        r"|[Rr]ead-only file system|[Ii]nput/output error|\(os error (?:28|122|5|30|116|117)\)|not enough space on the disk"
         r"|PytorchStreamWriter failed|inline_container\.cc:\d+\] \. unexpected pos \d+ vs \d+"
-        r"|disk I/O error|database or disk is full|basic_ios::clear: iostream error|\[Errno (?:103|107|108|110|112|121)\][^\n]*: '/|; (?:Transport endpoint is not connected|Cannot send after transport endpoint shutdown|Host is down|Remote I/O error)"
+        r"|disk I/O error|(?:database or|[Ll]ocal) disk is full|basic_ios::clear: iostream error|\[Errno (?:103|107|108|110|112|121)\][^\n]*: '/|; (?:Transport endpoint is not connected|Cannot send after transport endpoint shutdown|Host is down|Remote I/O error|Structure needs cleaning|Communication error on send)"
         r"|\d requested and \d+ written|write\(\): fd \d+ failed|errno ?= ?(?:28|122)\b",
         FailureCause.STORAGE,
-        "errno ENOSPC, EDQUOT, EIO, EROFS, ESTALE; torch inline_container.cc (pytorch#76108, #10577: the disk was full); numpy tofile",
+        "errno ENOSPC, EDQUOT, EIO, EROFS, ESTALE, ECOMM (BeeGFS), EBADMSG, EUCLEAN, keys of Kerberos (126 to 129), NFS's own (512, 520 ff.); "
+        "torch inline_container.cc (pytorch#76108, #10577: the disk was full); numpy tofile; MPI-IO",
     ),
     _row(
         r"[Cc]onnection (?:closed by peer|reset by peer|refused|was likely closed|timed out)"
         r"|[Bb]roken pipe|remote process exit|unhandled system error|ncclRemoteError|ncclSystemError|ncclInternalError"
         r"|Timed out waiting \d+ ?ms|wait timeout after|Socket Timeout|before timing out"
         r"|client socket has (?:timed out|failed)|Application timeout caused pair closure"
-        r"|connectFullMesh failed|in store based barrier|Stop_waiting response|failed to listen|EADDRINUSE|[Nn]o route to host|barrier timed out|Barrier timed out"
+        r"|connectFullMesh failed|in store based barrier|Stop_waiting response|failed to listen|EADDRINUSE|[Nn]o route to host|Network is (?:unreachable|down)|Host is down|Transport endpoint is not connected|Software caused connection abort|barrier timed out|Barrier timed out"
+        r"|Timeout waiting for key|communicator was aborted"
         r"|Heartbeat request to coordination service failed|heartbeat timeout|Heartbeat monitor timed out|(?:recv|send)\w{0,20} failed on SocketImpl|failed to recv, got 0 bytes|HorovodInternalError|Horovod has been shut down|distributed service detected fatal errors|the remote task has failed|task names: /job:|MPI_ERR_\w+|monitoredBarrier|Endpoint timeout|reset by remote peer",
         FailureCause.COMMUNICATION,
         "gloo 2.13 rendezvous/context.cc, pair.cc:537 and :553, unbound_buffer.cc:78 and :129 (a rank was killed, raised, "
@@ -268,7 +287,7 @@ ROWS: Final = (
     ),
     _row(
         r"(?m)^(?:[\w.]+\.)?(?:Dist(?:Backend|Network|Store)?Error|Rendezvous\w*Error|ConnectionError"
-        r"|Connection(?:Reset|Refused|Aborted)Error|BrokenPipeError|TimeoutError|timeout)\b",
+        r"|Connection(?:Reset|Refused|Aborted)Error|BrokenPipeError|TimeoutError|timeout|gaierror)\b",
         FailureCause.COMMUNICATION,
         "torch.distributed exceptions; Python's sockets below them",
         needs_peer=True,
@@ -297,15 +316,23 @@ _PEER_FRAME: Final = re.compile(
 )
 _PEER_NAME: Final = re.compile(
     r"\bgloo\b|\bgloo/|[Nn]ccl[A-Z]\w+|\bNCCL\b|\bRCCL\b|\bHCCL\b|ProcessGroup|TCPStore|\bc10d\b|\bDist(?:Backend|Network|Store)?Error\b"
-    r"|torch\.distributed\.\w*(?:Error|Timeout)|Watchdog caught collective|\bMPI\b|\bMPI_\w+|\bUCX\b|\bucp_\w+|coordination service|/job:\w+/(?:replica:\d+/)?task:\d+|client socket has (?:timed out|failed)"
+    r"|torch\.distributed\.\w*(?:Error|Timeout)|Watchdog caught collective|\bMPI\b|\bMPI_\w+|\bUCX\w*|\bucp_\w+|coordination service|/job:\w+/(?:replica:\d+/)?task:\d+|client socket has (?:timed out|failed)"
     r"|torch/csrc/distributed|Horovod|HorovodInternalError|SocketImpl\(|JAX distributed service|Heartbeat monitor timed out|\bRendezvous\w*Error\b|monitoredBarrier|MultiProcessing rendezvous"
 )
-_LOADER_FRAME: Final = re.compile(r"(?:^|/)torch/utils/data/dataloader\.py$")
-_WORKER_FRAME: Final = re.compile(r"(?:^|/)torch/utils/data/_utils/(?:worker|fetch)\.py$")
+_LOADER_FRAME: Final = re.compile(
+    r"(?:^|/)(?:torch/utils/data/dataloader|torchdata/stateful_dataloader/stateful_dataloader)\.py$"
+)
+_WORKER_FRAME: Final = re.compile(
+    r"(?:^|/)(?:torch/utils/data/_utils/(?:worker|fetch)|torchdata/stateful_dataloader/worker)\.py$"
+)
 STANDARD_LIBRARY: Final = re.compile(
     r"(?:^<frozen|/lib(?:64)?/python\d[\d.]*/)(?!site-packages|dist-packages)"
 )
 PACKAGE: Final = re.compile(r"/(?:site|dist)-packages/")
+# A connection to a process that this one has started.
+_OWN_PROCESS: Final = re.compile(
+    r"(?:^|/)(?:(?:multiprocess(?:ing)?|billiard)/\w+|subprocess)\.py$"
+)
 # Packages whose broken connections say nothing about something outside: they hold ranks or workers together.
 _JOINS_PROCESSES: Final = re.compile(
     r"/(?:site|dist)-packages/(?:torch|torchdata|lightning|pytorch_lightning|lightning_fabric|accelerate|transformers|deepspeed|megatron"
@@ -313,14 +340,14 @@ _JOINS_PROCESSES: Final = re.compile(
     r"|ffmpeg\w*|imageio\w*|moviepy|skvideo|vidgear|matplotlib|pydub|decord|av|filelock|portalocker|fasteners|subprocess32|pexpect|ptyprocess|zmq|loguru|rich|click|hydra|fire|absl)(?:/|\.py$)"
 )
 CLIENT: Final = re.compile(
-    r"/(?:requests|urllib3|httpx|httpcore|aiohttp|botocore|boto3|aiobotocore|s3transfer|s3fs|gcsfs|adlfs|ossfs|oss2|minio|google/(?:api_core|auth|cloud|resumable_media)"
-    r"|azure|huggingface_hub|modelscope/hub|wandb|mlflow|neptune|comet_ml|clearml|swanlab|aim|trackio|redis|pymongo|motor|elasticsearch|opensearchpy"
+    r"/(?:requests|urllib3|httpx|httpcore|aiohttp|botocore|boto3|aiobotocore|awscrt|s3transfer|s3torchconnector(?:client)?|s3fs|gcsfs|adlfs|ossfs|oss2|minio|google/(?:api_core|auth|cloud|resumable_media)"
+    r"|azure|huggingface_hub|modelscope/hub|wandb(?:_gql|_graphql)?|mlflow|neptune(?:_scale|_api)?|comet_ml|clearml|swanlab|aim|trackio|redis|pymongo|motor|elasticsearch|opensearchpy"
     r"|psycopg(?:2|_pool)?|asyncpg|pymysql|MySQLdb|mysql/connector|sqlalchemy|cassandra|grpc|kafka|confluent_kafka|pika|kombu|paramiko|hvac|consul|etcd3?|kazoo|kubernetes"
     r"|websockets?|tensorboard_reducer|slack_sdk|fsspec/implementations/http|smart_open|hdfs|pyhdfs|webhdfs|optuna/storages)/"
     r"|(?:^|/)(?:http/client|urllib/request|urllib/error|ssl|smtplib|ftplib|imaplib|poplib|xmlrpc/client)\.py$"
 )
 _CLIENT_NAME: Final = re.compile(
-    r"\b(?:requests|urllib3|httpx|httpcore|aiohttp|botocore|boto3|google\.api_core|google\.auth|google\.cloud|azure\.core|huggingface_hub|wandb|mlflow|neptune"
+    r"\b(?:requests|urllib3|httpx|httpcore|aiohttp|pycurl|botocore|boto3|google\.api_core|google\.auth|google\.cloud|azure\.core|huggingface_hub|wandb|mlflow|neptune"
     r"|comet_ml|clearml|redis|pymongo|elasticsearch|elastic_transport|psycopg2?|asyncpg|pymysql|MySQLdb|sqlalchemy|cassandra|grpc|kafka|pika|kazoo|kubernetes\.client|websockets?)"
     r"\.[\w.]+|HTTPS?ConnectionPool\(|HTTPS?Connection\(|\burlopen error\b|_InactiveRpcError|MlflowException|\bCommError\b|HfHubHTTPError|\bAioRpcError\b"
 )
@@ -337,11 +364,13 @@ _OUTAGE: Final = re.compile(
     r"|ServerSelectionTimeoutError|AutoReconnect|NetworkTimeout|NotPrimaryError|NoBrokersAvailable|KafkaTimeoutError|BusyLoadingError|ClusterDownError|MasterNotFoundError"
     r"|could not connect to server|connection to server [^\n]{0,80} failed|could not translate host name|server closed the connection unexpectedly"
     r"|database system is (?:starting up|shutting down)|terminating connection due to administrator command|connection slots are reserved|too many (?:clients|connections)"
-    r"|Lost connection to MySQL|Can't connect to MySQL|MySQL server has gone away|Lock wait timeout exceeded"
+    r"|Lost connection to MySQL|Can't connect to MySQL|Unknown MySQL server host|MySQL server has gone away|Lock wait timeout exceeded"
     r"|StatusCode\.(?:UNAVAILABLE|DEADLINE_EXCEEDED|RESOURCE_EXHAUSTED)|\bDeadlineExceeded\b|\bRetryError\b|has timed out after|[Tt]imed out|[Tt]imeout"
-    r"|Connection (?:refused|reset|aborted|closed|timed out|was closed|error|lost)|[Cc]onnection error|couldn't connect|[Cc]an(?:not|'t) connect|[Ff]ailed to connect|[Uu]nable to connect"
+    r"|Connection (?:refused|reset|aborted|closed|timed out|was closed|error|lost)|[Cc]onnection (?:has been|was|is) (?:unexpectedly )?(?:closed|reset|lost|terminated)|[Cc]onnection error|couldn't connect|[Cc]an(?:not|'t) connect|[Ff]ailed to connect|[Uu]nable to connect"
     r"|No route to host|[Bb]roken pipe|All connection attempts failed|Server disconnected|Connect call failed|Cannot connect to host|\bConnect(?:ion)?Error\b|NewConnectionError"
-    r"|LocalEntryNotFoundError|(?i:temporar(?:il)?y unavailable)|CredentialRetrievalError|SSH protocol banner|\bMailbox\w*Error\b|HandleAbandonedError|Wandb(?:Attach|Service)\w{0,40}Error|LeaderNotAvailable|NodeNotReady|SessionExpired|connection is closed"
+    r"|LocalEntryNotFoundError|(?i:temporar(?:il)?y unavailable)|CredentialRetrievalError|SSH protocol banner|\bMailbox\w*Error\b|HandleAbandonedError|Wandb(?:Attach|Service)\w{0,40}Error|LeaderNotAvailable|NodeNotReady|SessionExpired"
+    r"|ErrorCode:(?:OperationTimedOut|ServerTimeout|InternalError)|\((?:OperationTimedOut|ServerTimeout|InternalError)\) |[Ss]tatus code', (?:429|50[0-4])\b"
+    r"|REQUEST_LIMIT_EXCEEDED|TEMPORARILY_UNAVAILABLE|AWS_(?:IO_SOCKET_TIMEOUT|IO_SOCKET_CLOSED|IO_DNS_QUERY_FAILED|ERROR_HTTP_CONNECTION_CLOSED)|command not allowed when used memory"
 )
 # Said by programs of their own, too: these need a client's frame or name.
 _PLAIN_OUTAGE: Final = re.compile(
@@ -351,15 +380,16 @@ _PLAIN_OUTAGE: Final = re.compile(
 _SURE_OUTAGE: Final = re.compile(
     r"\b(?:429|50[0-9]|52[0-9]) (?:Server Error|Bad Gateway|Service (?:Temporarily )?Unavailable|Gateway Time-?out|Internal Server Error|Too Many Requests)"
     r"|\b429 Client Error|returned (?:error|status)(?: code)?:? (?:429|5\d\d)\b|[Bb]ad [Gg]ateway, 50\d|[Rr]educe your request rate|\bServerBusy\b|[Tt]he server is busy"
-    r"|[Aa]n error occurred \((?:5\d\d|SlowDown|ServiceUnavailable|Service Unavailable|InternalError|RequestTimeout\w*|Throttl\w+|RequestLimitExceeded)\) when calling"
+    r"|[Aa]n error occurred \((?:5\d\d|SlowDown|ServiceUnavailable\w*|Service Unavailable|Internal(?:Error|Failure|Server\w+)|RequestTimeout\w*|Throttl\w+|TooManyRequests\w*|RequestLimitExceeded)\) when calling"
+    r"|[Ww]e encountered an internal error[.,] [Pp]lease try again"
     r"|(?:[Ff]ailed to|[Cc]an(?:no|')t|[Cc]ould not|[Uu]nable to) (?:connect to|contact|reach)[^\n]{0,20} ?(?:[Ll]icen[sc]e|[Tt]oken) (?:server|manager)|\b[Ll]icen[sc]e (?:server|manager|daemon)[\w ]{0,20}(?: down| not | unreachable| unavailable)"
     r"|[Ee]rror communicating with (?:the )?\w{1,40} (?:process|service|server|backend)\b"
     r"|libcurl code \d+|curlCode: \d+|[Mm]etadata (?:server|service) (?:is )?unavailable|[Ii]nternet connection is on\b"
     r"|(?m:OperationalError\)?:? \(?.{0,40}database (?:table )?is locked)"
     r"|HTTPS?ConnectionPool\([^\n]*(?:Max retries|[Tt]imed out)|[Tt]emporary failure in name resolution|Name or service not known|NameResolutionError"
-    r"|ServerSelectionTimeoutError|EndpointConnectionError|NoBrokersAvailable|(?m:^(?:[\w.]+\.)?(?:gaierror|URLError|RemoteDisconnected|HfHubHTTPError)\b)"
+    r"|ServerSelectionTimeoutError|EndpointConnectionError|NoBrokersAvailable|(?m:^(?:[\w.]+\.)?(?:gaierror|URLError|RemoteDisconnected|HfHubHTTPError(?!: 4(?!29)\d\d\b))\b)"
     r"|could not connect to server|database system is (?:starting up|shutting down)|server closed the connection unexpectedly|Lost connection to MySQL|MySQL server has gone away"
-    r"|HTTP Error (?:429|5\d\d)\b|StatusCode\.UNAVAILABLE|FSTimeoutError|(?:couldn't connect to|Couldn't reach) '?https?://"
+    r"|HTTP Error (?:429|5\d\d)\b|<HttpError (?:429|5\d\d)\b|StatusCode\.UNAVAILABLE|FSTimeoutError|(?:couldn't connect to|Couldn't reach) '?https?://"
 )
 # Said by an installed package, or with an address, whoever the client is: it had no answer, or one that asks to come again.
 _NO_ANSWER: Final = re.compile(
@@ -375,9 +405,14 @@ _ADDRESS: Final = re.compile(
 )
 # The service has answered, and the program asked for the wrong thing, or may not ask.
 _REFUSED_BY_SERVICE: Final = re.compile(
-    r"\b(?:400|401|403|404|405|409|410|413|422)\b (?:Client Error|Unauthorized|Forbidden|Not Found|Bad Request)|HTTP Error 4(?!29)\d\d|\((?:401|403|404)\)|AccessDenied|\b(?:Unauthorized|Forbidden)\w*Error|InvalidAccessKeyId|NoCredentials"
+    r"\b(?:400|401|402|403|404|405|406|409|410|412|413|416|422)\b (?:Client Error|Precondition Failed|Unauthorized|Forbidden|Not Found|Bad Request)|HTTP Error 4(?!29)\d\d|\((?:401|403|404)\)|AccessDenied|\b(?:Unauthorized|Forbidden)\w*Error|InvalidAccessKeyId|NoCredentials"
     r"|NoSuch(?:Key|Bucket)|SignatureDoesNotMatch|ExpiredToken|GatedRepo|RepositoryNotFound|RevisionNotFound|UsageError|AuthenticationError|(?i:api[_ -]?key)|password authentication failed"
+    r"|\bBadRequestError\b|\bRequestError\(4(?!29)\d\d\b|(?:database|role) \"[^\"\n]{1,80}\" does not exist|no pg_hba\.conf entry"
     r"|UndefinedTable|ProgrammingError|IntegrityError|certificate verify failed: (?:self|unable)|Invalid(?:Schema|URL)|MissingSchema|UnsupportedProtocol|LocationParseError"
+)
+# The program or its setting can't reach it at any time, however often a client tries.
+_NEVER_REACHED: Final = re.compile(
+    r"certificate verify failed: (?:self|unable)|Tunnel connection failed: 40[37]\b"
 )
 _SOCKET_ERROR: Final = re.compile(
     r"^(?:[\w.]+\.)?(?:ConnectionError|Connection(?:Reset|Refused|Aborted)Error|BrokenPipeError|TimeoutError|timeout|OSError: \[Errno (?:101|104|110|111|112|113)\])(?!\w)"
@@ -396,7 +431,6 @@ _DECISIVE: Final = frozenset(
         FailureCause.DEVICE,
         FailureCause.KERNEL_FAULT,
         FailureCause.MIXED_NCCL,
-        FailureCause.STORAGE,
     }
 )
 _STRENGTH: Final = {cause: place for place, cause in enumerate(FailureCause)}
@@ -412,12 +446,35 @@ def classify(error: ErrorText) -> FailureCause:
     """Return the class of an error; one that says nothing takes that of what it came from."""
     if (killed := _kill_of_child(error)) is not None:
         return killed
-    found = [_class_of(part) for part in read_parts(error)]
+    parts = read_parts(error)
+    if any(_WORKER_ENDED.search(part.statement) for part in parts):
+        parts = [part for part in parts if not _WORKER_GONE.search(part.statement)] or parts
+    is_offline = _is_offline(parts)
+    found = [_class_of(part, is_offline=is_offline) for part in parts]
     newest, is_certain = found[0]
     if newest in _DECISIVE or (is_certain and newest is FailureCause.PROGRAM):
         return newest
     strong = [cause for cause, is_strong in found if is_strong]
     return min(strong, key=_STRENGTH.__getitem__) if strong else newest
+
+
+# torch's DataLoader.cpp tells how a worker ended, dataloader.py behind it only that it is gone (facebookresearch/pycls#146).
+_WORKER_ENDED: Final = re.compile(
+    r"DataLoader worker \(pid \d+\) (?:is killed by signal|exited unexpectedly with exit code)"
+)
+_WORKER_GONE: Final = re.compile(r"DataLoader worker \(pid\(s\) [^)]*\) exited unexpectedly")
+# A setting, such as HF_HUB_OFFLINE, and no outage. Sources: huggingface_hub/file_download.py, datasets/config.py.
+_OFFLINE: Final = re.compile(
+    r"outgoing traffic has been disabled|OfflineModeIsEnabled|(?i:offline mode is enabled)"
+)
+_MET_NETWORK: Final = re.compile(r"Max retries exceeded|\[Errno -?\d+\]|[Tt]imed out")
+
+
+def _is_offline(parts: Sequence[ErrorPart]) -> bool:
+    """Return whether the program may ask nobody outside, and has asked nobody."""
+    statements = [part.statement for part in parts]
+    is_set = any(_OFFLINE.search(text) for text in statements)
+    return is_set and not any(_MET_NETWORK.search(text) for text in statements)
 
 
 def may_be_peer(error: ErrorText) -> bool:
@@ -504,7 +561,7 @@ def comes_again(error: ErrorText, *, has_state: bool) -> bool:
     return any(pattern.search(first) for pattern in patterns)
 
 
-def _class_of(part: ErrorPart) -> tuple[FailureCause, bool]:
+def _class_of(part: ErrorPart, *, is_offline: bool) -> tuple[FailureCause, bool]:
     """Return the class of one error of a chain, and whether it says more than Python's type."""
     statement, frames = part.statement, part.frames[:_FRAMES_MAX]
     is_of_data = _OF_CODE_OR_DATA.search(_first_line(part)) is not None
@@ -515,9 +572,12 @@ def _class_of(part: ErrorPart) -> tuple[FailureCause, bool]:
             continue
         if (row.needs_loader and not is_loader) or not row.pattern.search(statement):
             continue
+        needed = row.needs_frame
+        if needed and not any(needed.search(frame.path) for frame in frames):
+            continue
         return row.cause, not row.is_any_type or row.cause is FailureCause.USER
     is_asked = is_of_data and not _is_clients_own(statement, frames)
-    if not is_peer and not is_asked and _is_outage(statement, frames):
+    if not (is_peer or is_asked or is_offline) and _is_outage(statement, frames):
         return FailureCause.SERVICE, True
     if not is_peer and _MOUNT_IS_GONE.search(_first_line(part)) and not _is_of_sockets(frames):
         return FailureCause.STORAGE, True
@@ -568,14 +628,20 @@ def _is_of_peers(statement: str, frames: Sequence[ErrorFrame]) -> bool:
         "in DataLoader worker process" in statement
     ):  # the worker's connection, whatever the rank ran
         return False
+    is_socket = _SOCKET_ERROR.search(statement.partition("\n")[0]) is not None
     for frame in frames:
         if _PEER_FRAME.search(frame.path):
             return True
-        if CLIENT.search(frame.path):
+        if CLIENT.search(frame.path) or (is_socket and _is_own_code(frame.path)):
             return False
     # Without a frame nobody knows whose connection broke. To take it for a peer's costs no node and no job.
     is_broken = not frames and _BROKEN.search(statement) is not None
     return is_broken and not (_SURE_OUTAGE.search(statement) or _CLIENT_NAME.search(statement))
+
+
+def _is_own_code(path: str) -> bool:
+    """Return whether a file is the program's: below DDP's forward, its own connections break, too."""
+    return not (STANDARD_LIBRARY.search(path) or PACKAGE.search(path) or "torch/" in path)
 
 
 def _is_of_loader(frames: Sequence[ErrorFrame]) -> bool:
@@ -589,7 +655,8 @@ def _is_of_loader(frames: Sequence[ErrorFrame]) -> bool:
 def _is_outage(statement: str, frames: Sequence[ErrorFrame]) -> bool:
     """Return whether something outside the job is away: told by the object that failed, not by words alone."""
     is_sure = _SURE_OUTAGE.search(statement) is not None
-    if _REFUSED_BY_SERVICE.search(statement) and not is_sure:
+    is_refused = _REFUSED_BY_SERVICE.search(statement) is not None and not is_sure
+    if is_refused or _NEVER_REACHED.search(statement):
         return False
     if is_sure:
         return True
@@ -621,6 +688,8 @@ def _is_of_package(frames: Sequence[ErrorFrame]) -> bool:
 def _is_in_package(frames: Sequence[ErrorFrame]) -> bool:
     """Return whether an installed package, no library that joins processes, held the connection that broke."""
     for frame in frames:
+        if _OWN_PROCESS.search(frame.path):
+            return False
         if PACKAGE.search(frame.path):
             return _JOINS_PROCESSES.search(frame.path) is None
         if not STANDARD_LIBRARY.search(frame.path):
@@ -702,7 +771,13 @@ def _said(error: ErrorText) -> SaidError:
     said = f"{line}; NCCL says: {last}" if last else line
     if first:
         said = f"{said[: SAID_CHARS_MAX // 2]} (first cause: {first})"
-    return SaidError(classify(error), fingerprint(error), said[:SAID_CHARS_MAX], may_be_peer(error))
+    return SaidError(
+        classify(error),
+        fingerprint(error),
+        said[:SAID_CHARS_MAX],
+        may_be_peer(error),
+        error.is_uncaught,
+    )
 
 
 _LAST_ERROR: Final = "\nLast error:"
@@ -730,19 +805,21 @@ _CHILD_SIGNALS: Final = {
 }
 _SIGNAL_NAMES: Final = {
     **{"HUP": 1, "INT": 2, "QUIT": 3, "KILL": 9, "USR1": 10, "USR2": 12, "TERM": 15},
-    "Terminated": 15,
+    # strsignal(3), as DataLoader.cpp prints it
+    **{"Hangup": 1, "Interrupt": 2, "Quit": 3, "Terminated": 15},
+    **{"User defined signal 1": 10, "User defined signal 2": 12},
 }
 _CHILD_ENDED: Final = re.compile(
     r"ProcessExitedException: process \d+ terminated with signal SIG([A-Z]+\d?)\b"
     r"|died with <Signals\.SIG([A-Z]+\d?): \d+>|returned non-zero exit status (1(?:29|3[0-9]|4[0-3]|59)|-\d{1,2})\."
     r"|TerminatedWorkerError: [\s\S]{0,900}?SIG([A-Z]+\d?)\(-\d+\)"
-    r"|DataLoader worker[^\n]{0,40} is killed by signal: (Terminated)"
-    r"|Root Cause \(first observed failure\):[^=]{0,600}?\n +exitcode +: (-\d{1,2})\b"
+    r"|DataLoader worker[^\n]{0,40} is killed by signal: (Terminated|Hangup|Interrupt|Quit|User defined signal [12])\b"
+    r"|Root Cause \(first observed failure\):[^=]{0,600}?\n +exitcode +: (-\d{1,2}|1(?:29|3[0-9]|4[0-3]))\b"
 )
 # Its end is known, its signal not: Ray's raylet and concurrent.futures see only that the process is gone.
 _CHILD_GONE: Final = re.compile(
     r"(?:ActorDiedError|WorkerCrashedError|NodeDiedError|RayActorError|ActorUnavailableError)\b[\s\S]{0,1500}?(?:its worker process has died|worker died unexpectedly|its node has died|node is dead)"
-    r"|\bBrokenProcessPool: A process in the process pool was terminated abruptly"
+    r"|\bBrokenProcessPool: A (?:process in the process pool was|child process) terminated abruptly"
 )
 _SHELL_BASE: Final = 128  # a shell exits with 128 + n after signal n ended its child
 
@@ -752,12 +829,16 @@ def _kill_of_child(error: ErrorText) -> FailureCause | None:
 
     Sources: torch/multiprocessing/spawn.py; the table of torch/distributed/elastic/multiprocessing/errors/__init__.py,
     whose root cause is the child that ended first; subprocess.CalledProcessError, as `accelerate launch` ends, also
-    of a shell (128 + n); joblib's loky; torch's DataLoader.cpp, whose workers a stop of the whole group ends.
+    of a shell (128 + n), as torchrun's child may be; joblib's loky; torch's DataLoader.cpp, whose workers a stop of the whole
+    group ends.
     """
     last = error.traceback.rpartition("\nTraceback (most recent call last):")[2]
-    match = _CHILD_ENDED.search(last or error_line(error))
+    said = last or error_line(error)
+    if _WORKER_GONE.search(said):
+        said = error.traceback  # how it ended stands further up
+    match = _CHILD_ENDED.search(said)
     if match is None:
-        return FailureCause.KILLED if _CHILD_GONE.search(last or error_line(error)) else None
+        return FailureCause.KILLED if _CHILD_GONE.search(said) else None
     reported = next(group for group in match.groups() if group is not None)
     if reported.lstrip("-").isdigit():
         number = -int(reported) if reported.startswith("-") else int(reported) - _SHELL_BASE

@@ -46,6 +46,7 @@ class ErrorText:
     beside: tuple[
         str, ...
     ] = ()  # errors of threads, exit handlers, other processes: `BESIDE_MAX` at most
+    is_uncaught: bool = False  # known to have ended the script: what comes after it is the exit
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +88,24 @@ _LOADER: Final = re.compile(r"^Original Traceback \(most recent call last\):")
 _RANK_BLOCK: Final = re.compile(r"^(?:\[default\d{1,9}\]: ?)?\[rank\d{1,9}\]: ?")
 # What stands before a traceback that is not the main thread's uncaught exception.
 # Sources: CPython's PyErr_WriteUnraisable, threading.excepthook, atexitmodule.c, logging.Handler.handleError,
-# PyErr_PrintEx, multiprocessing.process.BaseProcess._bootstrap, asyncio's default exception handler, concurrent.futures' callbacks, socketserver.
+# PyErr_PrintEx, multiprocessing.process.BaseProcess._bootstrap, asyncio's default exception handler, concurrent.futures' callbacks, socketserver,
+# wandb/sdk/internal/internal.py (wandb/wandb#3433).
 _ASIDE_HEAD: Final = re.compile(
     r"^(?:Exception ignored (?:in|on|while|when)\b|Unhandled exception in thread|Exception in thread |Exception in threading"
     r"|Error in atexit\b|Exception ignored in atexit|--- Logging error ---|Error in sys\.|Error in (?:daemon|background) "
     r"|(?:Task|Future) exception was never retrieved|Exception in (?:async |Tkinter )?callback|Unhandled exception in event loop|Unclosed (?:client|connection)"
-    r"|exception calling callback <Future|Exception (?:happened|occurred) during processing of request)"
+    r"|exception calling callback <Future|Exception (?:happened|occurred) during processing of request|Thread \w{1,40}Thread:)"
 )
-_ASYNC_DETAIL: Final = re.compile(r"^(?:future|task|handle|message|transport|protocol): ")
+# Of what asyncio's handler shows below its message, in any number of lines ("Fatal error on SSL transport": python-websockets/websockets#356).
+_ASYNC_DETAIL: Final = re.compile(
+    r"^(?:future|task|handle|transport|protocol|server|asyncgen): <|^source_traceback: "
+)
 _PROCESS_HEAD: Final = re.compile(r"^Process \S+:$")
 # A traceback that was logged: the program has handled it, and it counts where there is no other.
 # torch's DataLoader.cpp says so just before the loop's own error.
 _LOG_HEAD: Final = re.compile(
     r"^(?!ERROR: Unexpected [\w -]{1,40} encountered in worker).{0,80}?\b(?:ERROR|CRITICAL|WARNING)\b"
+    r"|^\S{1,40} (?:\S{1,20} )?\[(?:error|critical|warning) {0,8}\] |^\[[EW] \d{6} \d\d:\d\d:\d\d "  # structlog, tornado
 )
 _REAL_HEAD: Final = re.compile(r"^Original exception was:$")
 # A line of a log, by the forms of Python's logging, glog, Slurm and wandb: no error's message has one.
@@ -108,8 +114,8 @@ _LOG_LINE: Final = re.compile(
 )
 # Frames of processes that a rank starts: they print their own errors to the rank's stderr.
 _HELPER: Final = re.compile(
-    r"(?:^|/)(?:multiprocessing/(?:resource_tracker|forkserver|spawn|process|queues|pool|managers|popen_\w+)"
-    r"|torch/utils/data/_utils/worker|concurrent/futures/process|joblib/externals/loky/process_executor"
+    r"(?:^|/)(?:multiprocess(?:ing)?/(?:resource_tracker|forkserver|spawn|process|queues|pool|managers|popen_\w+)"
+    r"|torch/utils/data/_utils/worker|torchdata/stateful_dataloader/worker|concurrent/futures/process|loky/(?:process_executor|backend/\w+)"
     r"|torch/_inductor/compile_worker/\w+)\.py$"
 )
 _HELPER_ENTRIES: Final = frozenset(
@@ -128,7 +134,7 @@ _HELPER_DEPTH: Final = 4  # outermost frames of a helper that are its own librar
 # Heads the last part of torchrun's table. Source: torch/distributed/elastic/multiprocessing/errors/__init__.py.
 _ROOT_CAUSE: Final = "Root Cause (first observed failure):"
 # What a library's clean-up throws while the process ends: an error before it, where there is one, is the cause.
-_OF_CLEAN_UP: Final = "INTERNAL ASSERT FAILED"
+_OF_CLEAN_UP: Final = ("INTERNAL ASSERT FAILED", "driver shutting down")
 _THROWN: Final = re.compile(r"^terminate called after throwing an instance of '([^']+)'?")
 _TERMINATED: Final = "terminate called without an active exception"
 # torch/multiprocessing/spawn.py: what a rank says that has started ranks itself. The child's error is the error.
@@ -165,6 +171,9 @@ class _Found:
     standing: int = 2  # 3: PyTorch prefixed it; 2: plain; 1: of another process; 0: a thread's, an exit handler's
 
 
+_UNCAUGHT: Final = 3  # the standing of what an excepthook has printed
+
+
 def parse_error(last_lines: Sequence[str]) -> ErrorText | None:
     """Return the last error that a rank wrote, or None; never raises.
 
@@ -180,7 +189,9 @@ def parse_error(last_lines: Sequence[str]) -> ErrorText | None:
             chosen = error
     if chosen is None:
         return _table_alone(lines) or _refusal(lines)
-    return replace(chosen.error, beside=_beside(found, chosen))
+    return replace(
+        chosen.error, beside=_beside(found, chosen), is_uncaught=chosen.standing == _UNCAUGHT
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,11 +249,13 @@ def find_refusal(lines: Sequence[str]) -> ErrorText | None:
 
 def read_printed(record: ErrorText, last_lines: Sequence[str]) -> ErrorText:
     """Return a recorded error as the rank printed it, with source lines, if the output has it; never raises."""
+    if record.type_name.endswith("ExceptionGroup"):
+        return record  # it knows what the group came from; the output shows that apart
     newest = last_lines[-LINES_MAX:]
     lines = _plain_lines(newest)
     for found in reversed(_find_errors(lines, [_is_of_rank(line) for line in newest])):
         if found.standing >= 2 and error_line(found.error) == error_line(record):
-            return found.error
+            return replace(found.error, is_uncaught=True)
     return record
 
 
@@ -271,7 +284,7 @@ def read_exit_text(last_lines: Sequence[str]) -> str:
 
 
 _NO_EXIT_TEXT: Final = re.compile(
-    r"\r|%\||it/s|s/it|^\s|\bWARN|\bWarning\b|\bINFO\b|\bDEBUG\b|^\[|^\d{4}-\d\d-\d\d|^\d\d:\d\d|^[IWE]\d{4} |^(?:wandb|rankmend): "
+    r"\r|%\||it/s|s/it|^\s|\bWARN|Warning\b|\bINFO\b|\bDEBUG\b|^\[|^\d{4}-\d\d-\d\d|^\d\d:\d\d|^[IWE]\d{4} |^(?:wandb|rankmend): "
 )
 
 
@@ -381,7 +394,7 @@ def _find_errors(lines: list[str], are_of_rank: list[bool]) -> list[_Found]:
             number += 1
             continue
         is_chained = before is not None and error.start == before.start
-        standing = before.standing if is_chained and before else _standing(lines, number, error)
+        standing = _standing(lines, error.start, number, error.end)
         if standing and are_of_rank[number]:
             standing = 3
         if is_chained:
@@ -400,17 +413,19 @@ def _replaces(error: _Found, chosen: _Found | None) -> bool:
     return error.standing >= chosen.standing
 
 
-def _standing(lines: list[str], number: int, error: _Found) -> int:
-    head = next((line for line in reversed(lines[max(0, number - 3) : number]) if line), "")
-    if _ASYNC_DETAIL.match(head):
-        head = lines[number - 2] if number >= 2 else ""
-    if _ASIDE_HEAD.match(head):
+def _standing(lines: list[str], start: int, newest: int, end: int) -> int:
+    """Return whose an error is, by what stands above it and by the outermost frames of its newest traceback.
+
+    An older traceback of a chain begins where the error was handled, and may be another process's.
+    """
+    head = next((line for line in reversed(lines[max(0, start - 3) : start]) if line), "")
+    if _ASIDE_HEAD.match(head) or _ASYNC_DETAIL.match(head):
         return 0
     if _REAL_HEAD.match(head):
         return 3
     if _PROCESS_HEAD.match(head) or _LOG_HEAD.match(head):
         return 1
-    frames = [match for line in lines[error.start : error.end] if (match := _FRAME.match(line))]
+    frames = [match for line in lines[newest:end] if (match := _FRAME.match(line))]
     outer = [(match[1].replace("\\", "/"), match[2] or "") for match in frames[:_HELPER_DEPTH]]
     is_helper = any(_HELPER.search(path) and name in _HELPER_ENTRIES for path, name in outer)
     return 1 if is_helper or (bool(outer) and outer[0][0] in ("<string>", "<stdin>")) else 2
@@ -456,9 +471,10 @@ def parse_record(text: str, pids: Collection[int]) -> ErrorText | None:
     newest = parts[0]
     text_of_child = _SPAWNED.split(_text_of(newest, "text"), maxsplit=1)[1:]
     if text_of_child and (child := parse_error(text_of_child[0].splitlines())) is not None:
-        return child
+        return replace(child, is_uncaught=True)
     message = _text_of(newest, "text").partition("\n")[0]
-    return _error(_text_of(newest, "type"), message, "\n".join(lines))
+    error = _error(_text_of(newest, "type"), message, "\n".join(lines))
+    return replace(error, is_uncaught=True)
 
 
 def _recorded_lines(part: dict[str, object]) -> list[str]:
@@ -627,7 +643,7 @@ def _thrown_at(lines: list[str], number: int, type_name: str) -> _Found:
         if what:
             message = after.strip()
             break
-    is_weak = _OF_CLEAN_UP in message
+    is_weak = any(words in message for words in _OF_CLEAN_UP)
     return _found(lines, number, end, type_name.rpartition("::")[2], message, is_weak=is_weak)
 
 

@@ -176,17 +176,25 @@ def _by_signal(end: RankEnd, number: int, said: str, error: SaidError | None) ->
     if number == _SIGKILL and end.oom_killed:
         return _Death(end, FailureCause.OOM_KILLED, f"{said}, by the out-of-memory killer")
     if number in CRASHES:
-        cause = error.cause if error else FailureCause.EXCEPTION
-        if error and number == _SIGABRT and cause is not FailureCause.EXCEPTION:
-            return _by_error(end, error)  # an uncaught C++ exception, the NCCL watchdog ...
-        if number == _SIGABRT and (device := end.words.device):
-            return _Death(end, device.cause, f"{said}: {device.line}", device.fingerprint)
-        is_doubtful = cause is FailureCause.COMMUNICATION
-        return _Death(end, FailureCause.CRASHED, _told(said, error), name, is_doubtful=is_doubtful)
+        return _by_crash(end, number, said, error)
     if number == _SIGPIPE:
         return _Death(end, FailureCause.COMMUNICATION, said)
     cause = FailureCause.USER if number in _REQUESTS else FailureCause.KILLED
     return _Death(end, cause, said, name)
+
+
+def _by_crash(end: RankEnd, number: int, said: str, error: SaidError | None) -> _Death:
+    if error and error.is_uncaught:
+        death = _by_error(end, error)  # clean-up of the interpreter or of a library crashed, too
+        return replace(death, said=f"{death.said}; then {said}")
+    cause = error.cause if error else FailureCause.EXCEPTION
+    if error and number == _SIGABRT and cause is not FailureCause.EXCEPTION:
+        return _by_error(end, error)  # an uncaught C++ exception, the NCCL watchdog ...
+    if number == _SIGABRT and (device := end.words.device):
+        return _Death(end, device.cause, f"{said}: {device.line}", device.fingerprint)
+    is_doubtful = cause is FailureCause.COMMUNICATION
+    name = signal_name(number)
+    return _Death(end, FailureCause.CRASHED, _told(said, error), name, is_doubtful=is_doubtful)
 
 
 def _signal_of(end: RankEnd) -> tuple[int | None, str]:

@@ -67,6 +67,7 @@ class SaidError:
     fingerprint: str  # the error without what differs between ranks and attempts
     line: str  # as Python prints it, for people
     may_be_peer: bool = False  # a broken connection that may have led to another rank
+    is_uncaught: bool = False  # it ended the script: a crash after it is one of the exit
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,7 +104,8 @@ def _chain(value, trace):
     chain, seen = [], set()
     while value is not None and id(value) not in seen and len(chain) < _CHAIN_MAX:
         seen.add(id(value))
-        cause = value.__cause__
+        first = _first_of_group(value)
+        cause = value.__cause__ if first is None else first
         link = "cause" if cause is not None else "context"
         chain.append(
             {
@@ -117,6 +118,15 @@ def _chain(value, trace):
         value = cause if cause is not None else _context_of(value)
         trace = getattr(value, "__traceback__", None)
     return chain
+
+
+def _first_of_group(value):
+    """Return the first exception of a group, which brought the group about; None where it is no group."""
+    if not type(value).__name__.endswith("ExceptionGroup"):
+        return None
+    parts = getattr(value, "exceptions", None)
+    first = parts[0] if type(parts) is tuple and parts else None
+    return first if isinstance(first, BaseException) else None
 
 
 def _context_of(value):

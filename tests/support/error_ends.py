@@ -207,6 +207,38 @@ CUDA_DEL: Final = [
     "Exception ignored in: <function CUDAGraph.__del__ at 0x7f>",
     *tb("RuntimeError: CUDA error: driver shutting down", lib("torch/cuda/graphs.py:__del__")),
 ]
+SSL: Final = [
+    "Fatal error on SSL transport",
+    "protocol: <asyncio.sslproto.SSLProtocol object at 0x7f17>",
+    "transport: <_SelectorSocketTransport closing fd=15 read=idle write=<idle, bufsize=0>>",
+    *tb(
+        "OSError: [Errno 9] Bad file descriptor", std("asyncio/sslproto.py:_process_write_backlog")
+    ),
+]
+SENDER: Final = [
+    "Thread SenderThread:",
+    *tb("OSError: [Errno 5] Input/output error", lib("wandb/sdk/internal/internal_util.py:run")),
+]
+PATHOS: Final = tb("KeyError: '/mp-nmka7lcc'", lib("multiprocess/resource_tracker.py:main"))
+LOKY: Final = tb(
+    "FileNotFoundError: [Errno 2] No such file or directory: '/dev/shm/loky-7318'",
+    lib("joblib/externals/loky/backend/resource_tracker.py:main"),
+)
+SHUT_DOWN: Final = [
+    "terminate called after throwing an instance of 'c10::Error'",
+    "  what():  CUDA error: driver shutting down",
+]
+# What a process of a pool raised, as the rank prints it. Source: multiprocessing/pool.py, RemoteTraceback.
+REMOTE: Final = [
+    "multiprocessing.pool.RemoteTraceback: ",
+    '"""',
+    *tb("KeyError: 'image'", std("multiprocessing/pool.py:worker"), "data.py:read"),
+    '"""',
+    "",
+    CAUSED,
+    "",
+    *tb("KeyError: 'image'", MAIN, std("multiprocessing/pool.py:get")),
+]
 CALLBACK: Final = [
     "exception calling callback <Future at 0x7f state=finished raised BrokenProcessPool>",
     *tb(
@@ -218,6 +250,38 @@ STDOUT: Final = [
     "Exception ignored in: <_io.TextIOWrapper name='<stdout>' mode='w' encoding='utf-8'>",
     "BrokenPipeError: [Errno 32] Broken pipe",
 ]
+GROUP: Final = [
+    "  + Exception Group Traceback (most recent call last):",
+    '  |   File "train.py", line 10, in <module>',
+    "  |     call()",
+    "  | ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception)",
+    "  +-+---------------- 1 ----------------",
+    "    | Traceback (most recent call last):",
+    '    |   File "train.py", line 12, in fetch',
+    "    |     call()",
+    "    | aiohttp.client_exceptions.ClientConnectorError: Cannot connect to host minio:9000 ssl:default",
+    "    +------------------------------------",
+]
+GROUP_RECORD: Final = json.dumps(
+    {
+        "attached": True,
+        "pid": PID,
+        "chain": [
+            {
+                "type": "ExceptionGroup",
+                "text": "unhandled errors in a TaskGroup (1 sub-exception)",
+                "frames": [["train.py", 10, "<module>", "m"]],
+                "link": "cause",
+            },
+            {
+                "type": "aiohttp.client_exceptions.ClientConnectorError",
+                "text": "Cannot connect to host minio:9000 ssl:default",
+                "frames": [[f"{SP}/aiohttp/connector.py", 10, "_create_direct_connection", "m"]],
+                "link": "context",
+            },
+        ],
+    }
+)
 POOL: Final = "HTTPSConnectionPool(host='tracker.example', port=443): Max retries exceeded with url: /api/log (Caused by NewConnectionError('<urllib3.connection.HTTPSConnection object at 0x7f>: Failed to establish a new connection: [Errno 111] Connection refused'))"
 BAD: Final = "ValueError: bad sample 7"
 
@@ -227,13 +291,21 @@ NOISE_ENDS: Final = (
         ("nothing", []), ("__del__", DEL), ("atexit", ATEXIT), ("a thread", THREAD), ("resource_tracker", TRACKER), ("logging", LOGGING), ("a worker's feeder", FEEDER),
         ("a spawned child", SPAWNED), ("a child of -c", CHILD), ("asyncio", TASK), ("all", [*DEL, *ATEXIT, *THREAD, *TRACKER, *LOGGING]))),
     *(end(f"made: the same without PyTorch's prefix, then {name}", tb(ECC) + noise, C.DEVICE, "device", "RuntimeError: CUDA error: uncorr") for name, noise in (
-        ("__del__", DEL), ("atexit", ATEXIT), ("a thread", THREAD), ("resource_tracker", TRACKER), ("logging", LOGGING), ("a feeder", FEEDER), ("a child", SPAWNED), ("asyncio", TASK))),
+        ("__del__", DEL), ("atexit", ATEXIT), ("a thread", THREAD), ("resource_tracker", TRACKER), ("logging", LOGGING), ("a feeder", FEEDER), ("a child", SPAWNED), ("asyncio", TASK),
+        ("a transport of asyncio", SSL), ("wandb's sender", SENDER), ("pathos", PATHOS), ("loky", LOKY), ("the driver's end", SHUT_DOWN))),
     *(end(f"made: out of device memory, then {name}", tb("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB.") + noise, C.DEVICE_MEMORY, "code", "OutOfMemoryError: CUDA out of") for name, noise in (
         ("__del__", DEL), ("atexit", ATEXIT), ("a thread", THREAD))),
     *(end(f"trials/tails: a bad sample, then {name}", prefixed(tb(BAD)) + noise, C.EXCEPTION, "data", BAD) for name, noise in (
         ("__del__", DEL), ("atexit", ATEXIT), ("a thread", THREAD), ("resource_tracker", TRACKER), ("logging", LOGGING), ("a child", CHILD), ("a CUDA graph's __del__", CUDA_DEL))),
     *(end(f"made: recorded by the hook, whatever is printed: {name}", noise, C.EXCEPTION, "data", BAD, record=recorded("ValueError", "bad sample 7")) for name, noise in (
         ("nothing", []), ("__del__", DEL), ("CUDA in __del__", CUDA_DEL), ("a helper's plain traceback", tb("OSError: [Errno 28] No space left on device")), ("another's CUDA error", tb(ECC)))),
+    *(end(f"made: a bad sample without the prefix, then {name}", tb(BAD) + noise, C.EXCEPTION, "data", BAD) for name, noise in (
+        ("a transport of asyncio", SSL), ("wandb's sender", SENDER), ("pathos", PATHOS), ("loky", LOKY), ("the driver's end", SHUT_DOWN),
+        ("structlog", ["2026-11-28 20:00:01 [error    ] upload failed", *tb("ConnectionResetError: [Errno 104] Connection reset by peer", lib("redis/connection.py:read"))]),
+        ("tornado", ["[E 261128 20:00:01 web:1798] Uncaught exception GET /", *tb("KeyError: 'x'", lib("tornado/web.py:_execute"))]))),
+    end("made: an error that the script prints, then one of a pool's process", [*tb("urllib.error.URLError: <urlopen error [Errno 111] Connection refused>"), "going on", *REMOTE], C.EXCEPTION, "data", "KeyError: 'image'"),
+    end("made: a pool's error, then a helper's", [*REMOTE, *TRACKER], C.EXCEPTION, "data", "KeyError: 'image'"),
+    end("made: a recorded group of outages", GROUP, C.SERVICE, "service", "ExceptionGroup: unhandled errors", record=GROUP_RECORD),
     end("made: recorded device error behind a handled one", tb(BAD), C.DEVICE, "device", "AcceleratorError: CUDA", record=recorded("torch.AcceleratorError", "CUDA error: uncorrectable ECC error encountered")),
     end("made: recorded outage of a tracker", [], C.SERVICE, "service", record=recorded("RuntimeError", POOL)),
     end("made: recorded interrupt", [], C.USER, "person", record=recorded("KeyboardInterrupt", "")),
@@ -319,6 +391,20 @@ SERVICE_ENDS: Final = (
     service("made: transformers", "OSError: We couldn't connect to 'https://huggingface.co' to load this file", lib("transformers/utils/hub.py:cached_file")),
     service("made: datasets", "ConnectionError: Couldn't reach 'org/set' on the Hub (ConnectionError)", lib("datasets/load.py:dataset_module_factory")),
     service("made: fsspec", "fsspec.exceptions.FSTimeoutError", lib("fsspec/asyn.py:sync")),
+    service("mozilla-releng/shipit#153 kind: the database restarts", "sqlalchemy.exc.OperationalError: (psycopg2.OperationalError) SSL connection has been closed unexpectedly", lib("sqlalchemy/engine/default.py:do_execute")),
+    service("made: asyncpg", "asyncpg.exceptions.ConnectionDoesNotExistError: connection was closed in the middle of operation", lib("asyncpg/connection.py:fetch")),
+    service("made: Azure takes too long", "azure.core.exceptions.HttpResponseError: Operation could not be completed within the specified time.\nErrorCode:OperationTimedOut", lib("azure/storage/blob/_shared/response_handlers.py:process_storage_error")),
+    service("made: minio", "minio.error.S3Error: S3 operation failed; code: InternalError, message: We encountered an internal error, please try again., resource: /b/o", lib("minio/api.py:_execute")),
+    service("made: a resumable upload", "google.resumable_media.common.InvalidResponse: ('Request failed with status code', 503, 'Expected one of', <HTTPStatus.OK: 200>)", lib("google/resumable_media/_helpers.py:require_status_code")),
+    service("made: a parameter store", "botocore.errorfactory.TooManyRequestsException: An error occurred (TooManyRequestsException) when calling the GetParameter operation: Rate exceeded", lib("botocore/client.py:_make_api_call")),
+    service("made: an internal failure of AWS", "botocore.exceptions.ClientError: An error occurred (InternalFailure) when calling the AssumeRole operation: Unknown", lib("botocore/client.py:_make_api_call")),
+    service("made: pycurl", "pycurl.error: (28, 'Connection timed out after 300001 milliseconds')"),
+    service("made: neptune_scale", "neptune_scale.exceptions.NeptuneConnectionLostError: the server does not answer", lib("neptune_scale/sync/errors_tracking.py:run")),
+    service("made: redis is full", "redis.exceptions.OutOfMemoryError: command not allowed when used memory > 'maxmemory'.", lib("redis/connection.py:read_response")),
+    service("made: Databricks limits requests", "mlflow.exceptions.RestException: REQUEST_LIMIT_EXCEEDED: Exceeded the requests of a second", lib("mlflow/utils/rest_utils.py:verify_rest_response")),
+    service("made: Google's API client", "googleapiclient.errors.HttpError: <HttpError 503 when requesting https://www.googleapis.com/upload/drive/v3/files returned \"Backend Error\">", lib("googleapiclient/http.py:execute")),
+    service("made: a database's name that DNS doesn't know now", "pymysql.err.OperationalError: (2005, \"Unknown MySQL server host 'db' (-3)\")", lib("pymysql/connections.py:connect")),
+    service("made: awscrt", "awscrt.exceptions.AwsCrtError: AwsCrtError(name='AWS_IO_SOCKET_TIMEOUT', message='socket operation timed out.', code=1048)", lib("awscrt/s3.py:make_request")),
     end("made: an outage behind the program's own error", chain(tb("ConnectionRefusedError: [Errno 111] Connection refused", MAIN, lib("requests/adapters.py:send")), tb("RuntimeError: can't upload"), link=CAUSED), C.SERVICE, "service", "RuntimeError: can't upload"),
     end("made: a bug in the handler of an outage", chain(tb("requests.exceptions.ConnectTimeout: timed out", MAIN, lib("requests/adapters.py:send")), tb("TypeError: unsupported operand")), C.SERVICE, "service"),
     end("made: a worker that reads from s3", tb("botocore.exceptions.EndpointConnectionError: Caught EndpointConnectionError in DataLoader worker process 0.\nOriginal " + "\n".join(tb('botocore.exceptions.EndpointConnectionError: Could not connect to the endpoint URL: "https://s3/"', lib("torch/utils/data/_utils/worker.py:_worker_loop"), "data.py:read", lib("botocore/httpsession.py:send"))), *LOADER), C.SERVICE, "service"),
@@ -346,6 +432,14 @@ STORAGE_ENDS: Final = tuple(
         ("made: logs on a full disk", tb("OSError: [Errno 28] No space left on device", MAIN, lib("tensorboard/summary/writer/event_file_writer.py:flush"))),
         ("trials/ends worker_raise", tb("OSError: Caught OSError in DataLoader worker process 0.\nOriginal " + "\n".join(tb("OSError: [Errno 5] Input/output error: '/data/shard-0007.tar'", lib("torch/utils/data/_utils/worker.py:_worker_loop"), lib("torch/utils/data/_utils/fetch.py:fetch"), "data.py:__getitem__")), *LOADER)),
         ("made: a full disk, then __del__", tb("OSError: [Errno 28] No space left on device", *SAVE) + DEL),
+        ("made: EUCLEAN", tb("OSError: [Errno 117] Structure needs cleaning: '/ckpt/step_7.pt'", *SAVE)),
+        ("made: BeeGFS without a target", tb("OSError: [Errno 70] Communication error on send: '/beegfs/shard-7.bin'", MAIN, "data.py:read")),
+        ("made: a checksum of the file system", tb("OSError: [Errno 74] Bad message: '/data/shard-7.bin'", MAIN, "data.py:read")),
+        ("made: an expired key of Kerberos", tb("OSError: [Errno 127] Key has expired: '/home/u/out'", MAIN, std("os.py:makedirs"))),
+        ("made: a number of the kernel's own", tb("OSError: [Errno 512] Unknown error 512: '/mnt/nfs/a'", MAIN, "data.py:read")),
+        ("made: a full disk, in Go's words", tb("RuntimeError: write /ckpt/a.tmp: no space left on device")),
+        ("made: Ray's disk", tb("ray.exceptions.OutOfDiskError: Local disk is full\nThe object cannot be created because the local object store is full")),
+        ("made: MPI-IO", tb("mpi4py.MPI.Exception: MPI_ERR_NO_SPACE: not enough space")),
         ("made: a full disk while a bug is handled", chain(tb("KeyError: 'a'"), tb("OSError: [Errno 28] No space left on device", *SAVE))),
     )
 )
@@ -365,6 +459,8 @@ MEMORY_ENDS: Final = tuple(
         ("made: CPU allocator", tb("RuntimeError: [enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 51539607552 bytes.")),
         ("made: shared memory is full", tb("RuntimeError: unable to write to file </torch_7318_12>: No space left on device (28)", lib("torch/multiprocessing/reductions.py:reduce_storage"))),
         ("made: NCCL's shared memory", prefixed(tb("torch.distributed.DistBackendError: NCCL error, unhandled system error\nncclSystemError: System call\nLast error:\nError while creating shared memory segment /dev/shm/nccl-9aQ (size 9637888), error: No space left on device (28)", *ALLREDUCE))),
+        ("made: a worker of torchdata's loader", tb("ConnectionResetError: [Errno 104] Connection reset by peer", MAIN, lib("torchdata/stateful_dataloader/stateful_dataloader.py:_try_get_data"), std("multiprocessing/connection.py:recv"))),
+        ("made: a JVM's heap", tb("py4j.protocol.Py4JJavaError: An error occurred while calling o42.collect.\n: java.lang.OutOfMemoryError: Java heap space", MAIN, lib("py4j/protocol.py:get_return_value"))),
         ("made: Ray", tb("ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.")),
         ("made: bad_alloc", ["terminate called after throwing an instance of 'std::bad_alloc'", "  what():  std::bad_alloc"]),
     )
@@ -375,6 +471,13 @@ PEER_ENDS: Final = tuple(
         ("torch 2.13: gloo, reset", tb("RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:537] Read error [127.0.0.1]:15012: Connection reset by peer.", *ALLREDUCE)),
         ("torch 2.13: gloo, closed", tb("RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:7318.", MAIN, lib("torch/autograd/graph.py:_engine_run_backward"))),
         ("torch 2.13: gloo, time-out", tb("RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 6000ms for recv operation to complete", *ALLREDUCE)),
+        ("made: gloo, no network", tb("RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:799] connect [10.0.0.3]:4242: Network is unreachable", *ALLREDUCE)),
+        ("made: gloo, no connection", tb("RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:446] writev [10.0.0.3]:4242: Transport endpoint is not connected", *ALLREDUCE)),
+        ("made: a store of files", tb("RuntimeError: Timeout waiting for key: default_pg/0/1 after 1800000 ms", *ALLREDUCE)),
+        ("made: an aborted communicator", prefixed(tb("RuntimeError: NCCL communicator was aborted on rank 2.", *ALLREDUCE))),
+        ("made: a name in the rendezvous that nobody knows", tb("socket.gaierror: [Errno -2] Name or service not known", MAIN, lib("torch/distributed/rendezvous.py:_create_c10d_store"), std("socket.py:getaddrinfo"))),
+        ("made: UCX", tb("ucp._libs.exceptions.UCXConnectionReset: <stream_recv>: Connection reset by remote peer", MAIN, lib("ucp/core.py:recv"))),
+        ("made: MPI, a process is gone", tb("mpi4py.MPI.Exception: MPI_ERR_PROC_FAILED: Process failure")),
         ("torch 2.13: store", tb("torch.distributed.DistStoreError: wait timeout after 6000ms, keys: /default_pg/0//nokey", *ALLREDUCE)),
         ("torch 2.13: network", tb("torch.distributed.DistNetworkError: The client socket has timed out after 300000ms while trying to connect to (a, 29500).", *ALLREDUCE)),
         ("trials/cls eaddrinuse", tb("torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. port: 29500, code: -98, name: EADDRINUSE", lib("torch/distributed/rendezvous.py:x"))),
@@ -400,6 +503,13 @@ DEVICE_ENDS: Final = (
     end("made: no driver", tb("RuntimeError: No CUDA GPUs are available", MAIN, lib("torch/cuda/__init__.py:_lazy_init")), C.DEVICE, "device"),
     end("made: told by NCCL", tb("torch.distributed.DistBackendError: NCCL error\nncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 214 'uncorrectable ECC error encountered'", *ALLREDUCE), C.DEVICE, "device"),
     end("made: a device error, then a failed upload in the handler", chain(tb(ECC), tb(f"requests.exceptions.ConnectionError: {POOL}", MAIN, lib("requests/adapters.py:send"))), C.DEVICE, "device"),
+    end("made: a device error, then a full disk in the handler", chain(tb(ECC), tb("OSError: [Errno 28] No space left on device", *SAVE)), C.DEVICE, "device"),
+    end("made: a device of Intel's is lost", tb("RuntimeError: level_zero backend failed with error: 20 (UR_RESULT_ERROR_DEVICE_LOST)"), C.KERNEL_FAULT, "device"),
+    end("made: a forked worker uses CUDA", tb("RuntimeError: Caught RuntimeError in DataLoader worker process 0.\nOriginal " + "\n".join(tb("RuntimeError: CUDA error: initialization error", lib("torch/utils/data/_utils/worker.py:_worker_loop"), lib("torch/utils/data/_utils/fetch.py:fetch"), "data.py:__getitem__")), *LOADER), C.PROGRAM, "code"),
+    end("made: the rank's own CUDA can't begin", tb("RuntimeError: CUDA error: initialization error", MAIN, lib("torch/cuda/__init__.py:_lazy_init")), C.DEVICE, "device"),
+    *(end(f"nvml.h: {name}", tb(f"pynvml.NVMLError_{name}: {text}", MAIN, lib("pynvml.py:_nvmlCheckReturn")), C.EXCEPTION, "code") for name, text in (
+        ("NotSupported", "Not Supported"), ("InvalidArgument", "Invalid Argument"), ("Uninitialized", "Uninitialized"), ("NoPermission", "Insufficient Permissions"), ("LibraryNotFound", "NVML Shared Library Not Found"))),
+    end("made: CuPy is out of memory", tb("cupy_backends.cuda.api.runtime.CUDARuntimeError: cudaErrorMemoryAllocation: out of memory"), C.DEVICE_MEMORY, "code"),
     end("made: a device error, then a bug in the handler", chain(tb(ECC), tb("TypeError: 'NoneType' object is not callable")), C.DEVICE, "device"),
     end("made: a device error, then a lost peer", chain(tb(ECC), tb("RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer", *ALLREDUCE)), C.DEVICE, "device"),
     end("made: two NCCLs", tb("torch.distributed.DistBackendError: NCCL error, invalid usage\nncclInvalidUsage: x\nLast error:\nMismatched NCCL version detected : rank 0 version 22703 rank 1 version 22105", *ALLREDUCE), C.MIXED_NCCL, "code"),
@@ -421,7 +531,15 @@ CHILD_ENDS: Final = (
                                    ("SEGV", C.EXCEPTION, "code"), ("BUS", C.EXCEPTION, "code"), ("ABRT", C.EXCEPTION, "code"))),
     end("Lightning ddp_spawn: a child was killed", tb("torch.multiprocessing.spawn.ProcessExitedException: process 3 terminated with signal SIGKILL", MAIN, lib("lightning/pytorch/strategies/launchers/multiprocessing.py:launch"), lib("torch/multiprocessing/spawn.py:join")), C.KILLED, "killer"),
     *(end(f"an inner torchrun: exit code {code}", tb(ELASTIC_TABLE.format(code=code), MAIN, lib("torch/distributed/run.py:run"), lib("torch/distributed/launcher/api.py:launch_agent")), cause, culprit)
-      for code, cause, culprit in ((-9, C.KILLED, "killer"), (-15, C.USER, "person"), (-11, C.EXCEPTION, "code"), (-6, C.EXCEPTION, "code"), (1, C.EXCEPTION, "code"))),
+      for code, cause, culprit in ((-9, C.KILLED, "killer"), (-15, C.USER, "person"), (-11, C.EXCEPTION, "code"), (-6, C.EXCEPTION, "code"), (1, C.EXCEPTION, "code"),
+                                   (137, C.KILLED, "killer"), (143, C.USER, "person"), (139, C.EXCEPTION, "code"))),
+    # A worker's end is known from torch's first error, whatever the second says.
+    *(end(f"facebookresearch/pycls#146 kind: a loader's worker {how}, then it is gone", chain(tb(f"RuntimeError: DataLoader worker (pid 624) {how} ", *LOADER), tb("RuntimeError: DataLoader worker (pid(s) 624) exited unexpectedly", *LOADER), link=CAUSED), cause, culprit)
+      for how, cause, culprit in (("is killed by signal: Segmentation fault.", C.EXCEPTION, "data"), ("is killed by signal: Aborted.", C.EXCEPTION, "data"), ("exited unexpectedly with exit code 1.", C.EXCEPTION, "data"),
+                                  ("is killed by signal: Killed.", C.HOST_MEMORY, "memory"), ("is killed by signal: Bus error.", C.HOST_MEMORY, "memory"),
+                                  ("is killed by signal: Terminated.", C.USER, "person"), ("is killed by signal: User defined signal 1.", C.USER, "person"))),
+    *(end(f"made: a signal to the group: {name}", tb(f"RuntimeError: DataLoader worker (pid 624) is killed by signal: {name}. ", *LOADER), C.USER, "person") for name in ("User defined signal 1", "User defined signal 2", "Hangup", "Interrupt")),
+    end("made: a pool that lost a process before", tb("concurrent.futures.process.BrokenProcessPool: A child process terminated abruptly, the process pool is not usable anymore", MAIN, std("concurrent/futures/process.py:submit")), C.KILLED, "killer"),
     end("accelerate launch: its script crashed", tb("subprocess.CalledProcessError: Command '['python', 'train.py']' died with <Signals.SIGSEGV: 11>.", MAIN, lib("accelerate/commands/launch.py:simple_launcher")), C.EXCEPTION, "code"),
     end("accelerate launch: its script was killed", tb("subprocess.CalledProcessError: Command '['python', 'train.py']' returned non-zero exit status 137.", MAIN, lib("accelerate/commands/launch.py:simple_launcher")), C.KILLED, "killer"),
     data("made: a tool crashes on a damaged file", "subprocess.CalledProcessError: Command '['ffmpeg', '-i', 'a.mp4']' died with <Signals.SIGSEGV: 11>.", "data.py:decode", std("subprocess.py:check_output")),
@@ -454,6 +572,7 @@ CODE_ENDS: Final = (
     code("made: inside a client", "TypeError: Object of type Tensor is not JSON serializable", lib("wandb/sdk/wandb_run.py:log"), std("json/encoder.py:default")),
     code("made: inside torch.distributed", "TypeError: all_reduce(): argument 'tensor' must be Tensor, not float", lib("torch/distributed/distributed_c10d.py:all_reduce")),
     code("made: device-side assert", "RuntimeError: CUDA error: device-side assert triggered"),
+    code("made: MPI, a message that is too long", "mpi4py.MPI.Exception: MPI_ERR_TRUNCATE: message truncated"),
     code("made: mismatch", "RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running", lib("torch/distributed/distributed_c10d.py:all_reduce")),
     data("made: a batch", BAD),
     data("made: shapes", "RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x8 and 4x4)", "model.py:forward"),
@@ -472,6 +591,9 @@ CODE_ENDS: Final = (
     data("made: words of a service in data", "ValueError: text '503 Service Unavailable' is no number"),
     data("made: the script's own pipe", "BrokenPipeError: [Errno 32] Broken pipe", "prep.py:feed"),
     data("made: the script's own child", "EOFError", std("multiprocessing/connection.py:_recv")),
+    data("made: the script's own pipe below DDP", "BrokenPipeError: [Errno 32] Broken pipe", lib("torch/nn/parallel/distributed.py:forward"), lib("torch/nn/modules/module.py:_call_impl"), "model.py:forward", std("subprocess.py:_stdin_write")),
+    data("made: a simulator's process that died", "ConnectionResetError: [Errno 104] Connection reset by peer", lib("stable_baselines3/common/vec_env/subproc_vec_env.py:step_wait"), std("multiprocessing/connection.py:recv")),
+    data("made: a compiler takes too long", "subprocess.TimeoutExpired: Command '['ptxas', 'a.ptx']' timed out after 60 seconds", lib("triton/backends/nvidia/compiler.py:make_cubin"), std("subprocess.py:run")),
     data("made: a queue", "queue.Empty", std("queue.py:get")),
     data("made: open files", "OSError: [Errno 24] Too many open files", lib("torch/multiprocessing/reductions.py:x")),
     data("trials/cls ancdata", "RuntimeError: received 0 items of ancdata", std("multiprocessing/reduction.py:x")),
@@ -479,7 +601,16 @@ CODE_ENDS: Final = (
     data("trials/cls loader timeout", "RuntimeError: DataLoader timed out after 60 seconds", *LOADER[1:]),
     data("made: a worker that crashed by itself", "RuntimeError: DataLoader worker (pid 77) is killed by signal: Segmentation fault. ", *LOADER[1:]),
     data("milesial/Pytorch-UNet#250", "KeyError: Caught KeyError in DataLoader worker process 0.\nOriginal " + "\n".join(tb("KeyError: 'label'", lib("torch/utils/data/_utils/worker.py:_worker_loop"), "data.py:__getitem__")), *LOADER[1:]),
+    end("made: the hub may not be asked", chain(tb("huggingface_hub.errors.LocalEntryNotFoundError: Cannot find the requested files in the disk cache and outgoing traffic has been disabled. To enable hf.co look-ups and downloads online, set 'local_files_only' to False.", MAIN, lib("huggingface_hub/file_download.py:_raise_on_head_call_error")), tb("OSError: We couldn't connect to 'https://huggingface.co' to load the files, and couldn't find them in the cached files.", MAIN, lib("transformers/utils/hub.py:cached_files")), link=CAUSED), C.EXCEPTION, "code"),
+    data("made: datasets may ask nobody", "ConnectionError: Couldn't reach 'org/set' on the Hub (OfflineModeIsEnabled)", lib("datasets/load.py:dataset_module_factory")),
     data("made: the hub says no", "huggingface_hub.errors.RepositoryNotFoundError: 404 Client Error. Repository Not Found for url: https://hf/api/models/x", lib("huggingface_hub/utils/_http.py:hf_raise_for_status")),
+    data("made: the hub's token has no rights", "huggingface_hub.errors.HfHubHTTPError: 403 Forbidden: None. Cannot access content at: https://hf/api/repos/create.", lib("huggingface_hub/utils/_http.py:hf_raise_for_status")),
+    data("made: the hub's branch has moved", "huggingface_hub.errors.HfHubHTTPError: 412 Client Error: Precondition Failed for url: https://hf/api/models/x/commit/main", lib("huggingface_hub/utils/_http.py:hf_raise_for_status")),
+    data("made: a certificate that nobody signed", "requests.exceptions.SSLError: HTTPSConnectionPool(host='t', port=443): Max retries exceeded with url: / (Caused by SSLError(SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate in certificate chain (_ssl.c:1007)')))", lib("requests/adapters.py:send")),
+    data("made: a proxy that lets nobody through", "requests.exceptions.ProxyError: HTTPSConnectionPool(host='t', port=443): Max retries exceeded with url: / (Caused by ProxyError('Unable to connect to proxy', OSError('Tunnel connection failed: 403 Forbidden')))", lib("requests/adapters.py:send")),
+    data("made: no such database", 'psycopg2.OperationalError: connection to server at "db" (10.0.0.7), port 5432 failed: FATAL:  database "runs" does not exist', lib("psycopg2/__init__.py:connect")),
+    data("made: no entry for this host", 'psycopg2.OperationalError: connection to server at "db" (10.0.0.7), port 5432 failed: FATAL:  no pg_hba.conf entry for host "10.0.0.3", user "x", database "runs", SSL encryption', lib("psycopg2/__init__.py:connect")),
+    data("made: a wrong query", "elasticsearch.BadRequestError: BadRequestError(400, 'parsing_exception', 'unknown query')", lib("elasticsearch/_sync/client/__init__.py:perform_request")),
     data("made: not logged in", "requests.exceptions.HTTPError: 401 Client Error: Unauthorized for url: https://hf/api/whoami", lib("requests/models.py:raise_for_status")),
     data("made: no key", "wandb.errors.UsageError: api_key not configured (no-tty). call wandb.login(key=[your_api_key])", lib("wandb/sdk/wandb_login.py:prompt")),
     data("made: no such bucket", "botocore.exceptions.ClientError: An error occurred (NoSuchBucket) when calling the PutObject operation: The specified bucket does not exist", lib("botocore/client.py:_make_api_call")),

@@ -219,6 +219,10 @@ CODE: Final = (
     job("made: own code asks its own server", {0: died(tb("ConnectionRefusedError: [Errno 111] Connection refused", MAIN, "train.py:ask_reward_server", std("socket.py:create_connection")))}, (C.EXCEPTION, C.SERVICE), "service", (B.PROGRAM, B.NOBODY), AGAIN),
     job("made: sys.exit with a text", alike(died("config error: no such split 'vall'")), (C.EXIT,), "code", B.PROGRAM, AGAIN),
     job("made: argparse", alike(died("usage: train.py [-h] [--lr LR]", "train.py: error: unrecognized arguments: --lrr 1", exit_code=2)), (C.PROGRAM, C.EXIT, C.EXCEPTION), "code", B.PROGRAM, AGAIN),
+    job("made: a bad sample, by the hook, then an abort of the exit", {2: by_signal(6, "terminate called without an active exception", record=recorded("ValueError", "bad sample 7", MAIN, "data.py:read"))}, C.EXCEPTION, "data", B.PROGRAM, AGAIN, ranks=(2,)),
+    job("made: a bad sample with PyTorch's prefix, then a crash of the exit", {2: by_signal(11, prefixed(tb("ValueError: bad sample 7", MAIN, "data.py:read")), "Fatal Python error: Segmentation fault", "", "Current thread 0x00007f (most recent call first):", "  <no Python frame>")}, C.EXCEPTION, "data", B.PROGRAM, AGAIN, ranks=(2,)),
+    job("made: an outage, then a crash in the driver's library at the exit", {0: by_signal(11, record=recorded("requests.exceptions.ConnectionError", "HTTPSConnectionPool(host='t', port=443): Max retries exceeded with url: /", MAIN, lib("requests/adapters.py:send")))}, C.SERVICE, "service", B.NOBODY, LATER, kernel=("python3[71]: segfault at 0 ip 00007f8 sp 00007ff error 4 in libcuda.so.570.86.15[7f8+1c000]",)),
+    job("made: an error that the script printed and outlived, then a crash", {2: by_signal(11, tb("KeyError: 'a'"), "step 7")}, C.CRASHED, "unknown", B.RANK, ANEW),
     job("made: a bad sample, and its peers' errors before it", {0: died(PEER, age_s=1.2), 1: died(PEER, age_s=1.2), 2: died(tb("ValueError: bad sample 7", MAIN, "data.py:__getitem__"), age_s=1.1), 3: died(PEER, age_s=1.0)}, C.EXCEPTION, "data", B.PROGRAM, AGAIN, ranks=(2,)),
 )  # fmt: skip
 

@@ -1,4 +1,5 @@
 import itertools
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -110,6 +111,22 @@ def test_killed_rank_is_named_with_its_signal_and_its_victims() -> None:
         ("stderr", "rank 1: lost a peer: RuntimeError: " + RESET.message),
         ("launcher", "rank 3: stopped by rankmend (SIGKILL)"),
     ]
+
+
+@pytest.mark.parametrize("signal", [6, 11])
+@pytest.mark.parametrize(
+    ("is_uncaught", "kind"), [(True, SymptomKind.EXCEPTION), (False, SymptomKind.CRASHED)]
+)
+def test_crash_after_the_error_that_ended_the_script_is_one_of_the_exit(
+    signal: int, is_uncaught: bool, kind: SymptomKind
+) -> None:
+    error = replace(BAD_BATCH, is_uncaught=is_uncaught)
+
+    finding = found(died(2, signal, words=read_end(error, ())), *victims_of(0, 1, 3))
+
+    name = {6: "SIGABRT", 11: "SIGSEGV"}[signal]
+    assert (finding.symptom.kind, finding.ranks) == (kind, (2,))
+    assert f"ValueError: bad batch 7; then {name}" in finding.summary or not is_uncaught
 
 
 def test_signal_death_outranks_communication_errors_that_were_seen_earlier() -> None:
