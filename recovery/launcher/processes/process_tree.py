@@ -408,7 +408,8 @@ def fence_leftovers(
             continue
         note = "not killed: this launcher runs below it"
         alive = [survivor(ref, note) for ref in old if ref.pid in above]
-        alive += [survivor(ref) for ref in targets.values()]
+        # Of what has ended by now, too, a child may live: without another look nothing is proved.
+        alive += [survivor(ref) for ref in targets.values() or ours]
         return Leftovers(tuple(killed.values()), tuple(alive), marked.unreadable, tuple(foreign))
 
 
