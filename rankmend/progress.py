@@ -265,17 +265,17 @@ class ProgressReader:
         ``after``: a record number that is known; of those up to it only the newest is read.
         ``numbers_after``: the same of the numbers, of which none are read up to it; None: nobody asks for them.
         """
-        # The steps first: a rank attaches before it steps, so no step is seen without a process.
+        # The attachment last: a rank attaches before it reports, so nothing is seen without a process.
         count, records = self._read_steps(min(records_max, layout.RING_SLOTS - 1), after, now_s)
-        pid, flags, ticks, attached, resumed, first = self._block(
-            layout.ATTACHMENT, layout.ATTACHMENT_AT, "attachment"
-        )
         began, ended = self._block(layout.RENDEZVOUS, layout.RENDEZVOUS_AT, "rendezvous")
         word, since = self._block(layout.LIVE, layout.LIVE_AT, "live")
         entered, completed, _at = self._block(
             layout.COLLECTIVES, layout.COLLECTIVES_AT, "collectives"
         )
         (timeout_ns,) = self._block(layout.TIMEOUT, layout.TIMEOUT_AT, "timeout")
+        pid, flags, ticks, attached, resumed, first = self._block(
+            layout.ATTACHMENT, layout.ATTACHMENT_AT, "attachment"
+        )
         code = word & ((1 << layout.SECTION_BITS) - 1)
         if code >= len(layout.SECTIONS):
             raise SourceError(f"{self.name}: section code {code} is unknown")

@@ -6,6 +6,7 @@ import struct
 import time
 import uuid
 import zlib
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -420,6 +421,42 @@ def test_steps_without_a_process_are_an_error(path: Path) -> None:
 
     with pytest.raises(SourceError, match="1 steps and no process attached"):
         _read(path)
+
+
+class LookedAtAt(ProgressReader):
+    """Calls `act` before the read of one block."""
+
+    def __init__(self, path: Path, number: int, act: Callable[[], None]) -> None:
+        super().__init__(os.open(path, os.O_RDONLY), path.name)
+        self.until, self.act = number, act
+
+    def _pread(self, size: int, offset: int) -> bytes:
+        if hasattr(self, "act"):
+            if self.until == 0:
+                self.act()
+            self.until -= 1
+        return super()._pread(size, offset)
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_a_read_beside_the_attachment_shows_nothing_without_its_process(
+    path: Path, number: int
+) -> None:
+    os.close(create(path, IDENTITY))
+
+    def attach() -> None:
+        writer = Writer(str(path))
+        with writer.section("compute"):
+            writer.begin_collective()
+
+    reader = LookedAtAt(path, number, attach)
+    try:
+        progress = reader.read(time.monotonic() + 1.0, 10)
+    finally:
+        reader.close()
+
+    assert reader.until < 0
+    assert progress.pid or not (progress.sections_entered or progress.collectives_entered)
 
 
 # Files that are not there, or not ours ---------------------------------------------------------

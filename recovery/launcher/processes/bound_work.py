@@ -14,8 +14,8 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from rankmend.signals import SIGNALS, Stopping, take_signals
 from recovery.launcher.processes.prctl import become_subreaper, die_with_parent
@@ -46,12 +46,13 @@ def run_bound(
     """
     become_subreaper()
     pipe = os.pipe2(os.O_CLOEXEC)
-    sweeper = os.fork()
-    if sweeper == 0:
-        os.close(pipe[1])
-        _sweep(pipe[0], work, is_spared)
-    os.close(pipe[0])
-    with take_signals() as stopping:
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    with take_signals() as stopping:  # before there is work that a signal could leave behind
+        sweeper = os.fork()
+        if sweeper == 0:
+            os.close(pipe[1])
+            _sweep(pipe[0], work, is_spared, handlers)
+        os.close(pipe[0])
         status = _await(sweeper, pipe[1], stopping, grace_s)
         code = os.waitstatus_to_exitcode(status)
         if code < 0:  # somebody has killed it
@@ -81,17 +82,23 @@ def _await(sweeper: int, writer: int, stopping: Stopping, grace_s: float) -> int
             return status
 
 
-def _sweep(reader: int, work: Callable[[], int], is_spared: IsSpared | None) -> None:
+def _sweep(
+    reader: int,
+    work: Callable[[], int],
+    is_spared: IsSpared | None,
+    handlers: Mapping[signal.Signals, Any],
+) -> None:
     """Fork the worker, wait for its end or the program's, and end all that is below."""
     me = os.getpid()
     os.setsid()  # a terminal's Ctrl-C is the program's
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in SIGNALS}
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
     become_subreaper()
     worker = os.fork()
     if worker == 0:
         os.close(reader)
         die_with_parent(me)
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
         _work(work)
     try:

@@ -295,6 +295,7 @@ class LaunchedRank:
         reported = self.progress
         if (
             reported is None
+            or not reported.pid
             or not (reported.step_count or reported.sections_entered)
             or self.exit is not None
         ):

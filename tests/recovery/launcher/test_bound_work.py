@@ -44,10 +44,11 @@ def work():
         os._exit(0)
     while not ((FOLDER / "daemon").exists() and (FOLDER / "spared").exists()):
         time.sleep(0.01)
-    note("works")
     if how == "ends":
+        note("works")
         return 7
     try:
+        note("works")
         time.sleep(600)
     finally:
         note("unwound")

@@ -1,11 +1,14 @@
+import os
 import time
 import uuid
+import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from detectors.failed.said_error import FailureCause
+from rankmend.hook import layout
 from rankmend.hook.writer import Writer
 from rankmend.progress import ProgressReader, RankIdentity, create
 from recovery.launcher.ranks.launched import LaunchedRank
@@ -126,3 +129,22 @@ def test_numbers_are_reported_once_and_the_first_bad_one_always(tmp_path: Path) 
     assert third.numbers == ()
     assert third.first_bad_loss == BadNumber(6, NotFinite.NAN)
     assert third.first_bad_grad_norm == BadNumber(5, NotFinite.INFINITE)
+
+
+@pytest.mark.parametrize(("pid", "expected"), [(0, False), (2**22 + 1, True)])
+def test_training_has_ended_where_a_process_had_attached_and_is_gone(
+    tmp_path: Path, pid: int, expected: bool
+) -> None:
+    path = tmp_path / "rank0"
+    reader = ProgressReader(create(path, RankIdentity(uuid.UUID(int=7), 1, 0, 0, 1)), "rank0")
+    with Writer(str(path)).section("compute"):
+        pass
+    body = layout.ATTACHMENT.pack(pid, 0, 7, 1, 0, 0)
+    with path.open("r+b") as file:
+        file.seek(layout.ATTACHMENT_AT)
+        file.write(body + layout.CRC.pack(zlib.crc32(body)))
+
+    report = LaunchedRank(0, 0, ANY, reader, pid=os.getpid()).report(time.monotonic)
+
+    assert report.sections_entered == 1
+    assert report.is_past_training is expected
