@@ -118,3 +118,13 @@ def test_a_finding_that_already_explains_a_nodes_state_is_shown_once() -> None:
     text = " ".join(shown.get().split())
     assert f"held back, {lost}; RankmendNicDown: mlx5_0 is down" in text
     assert text.count(lost) == 1
+
+
+def test_a_list_of_nodes_that_no_controller_gives_is_refused_by_name() -> None:
+    picture = Picture(None, [job_of(1, "running")], [], [], wire.Cluster([], [], [], []), "/s")
+    console = output.console(is_wide=True)
+
+    with console.capture() as shown:
+        console.print(status_view.render(picture, Wanted(None, with_ended=False, every_node=True)))
+
+    assert "--controller" in shown.get()

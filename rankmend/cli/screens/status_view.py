@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from recovery.local.report.overview import StoredJobView
 
 _JOBS_SHOWN: Final = 40  # without --all or JOB; likewise
+_NO_NODES: Final = (
+    "no list of nodes: a controller has one (--controller URL), and a state folder has none"
+)
 _NODES_SHOWN: Final = 40  # without --nodes or JOB; nodes that need a person come first
 _NOTES_SHOWN: Final = 5
 _FINDINGS_SHOWN: Final = 3  # open ones of a node
@@ -170,6 +173,8 @@ def render(picture: Picture, wanted: Wanted) -> "RenderableType":
         hidden = len(picture.nodes) - _NODES_SHOWN
         if hidden > 0 and not (wanted.every_node or wanted.job):
             parts.append(Text(f"and {hidden} more nodes (--nodes)", style="dim"))
+    elif wanted.every_node and picture.controller is None:
+        parts.append(Text(_NO_NODES, style="yellow"))
     parts += render_slurm_nodes(picture.slurm_nodes)
     parts += render_kubernetes_nodes(picture.kubernetes)
     parts += _render_idle(picture)

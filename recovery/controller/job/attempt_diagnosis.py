@@ -157,7 +157,7 @@ class Doctor:
             symptom = Symptom(SymptomKind.LAUNCH, seen.launch_fault)
             finding = self._finding(seen, text, symptom, Blame.PROGRAM)
         elif seen.failed:
-            return self._find_failed_rank(seen, now_s)
+            return self._find_failed_rank(seen, now_s, heard_through_s)
         elif seen.has_ended and not seen.is_done:
             text = "every rank has ended, some of them stopped by their launchers without an order"
             finding = self._finding(seen, text, Symptom(SymptomKind.STOPPED), Blame.NOBODY)
@@ -171,6 +171,32 @@ class Doctor:
         else:
             return self._find_hang(seen, seen.started_at_s, heard_through_s, has_stepped_before)
         return self._failure(seen, finding)
+
+    def explain(self, seen: Observation, failure: Failure, accused: AccusedRanks) -> Failure:
+        """Return a failure that peers alone report, blamed on the launcher that took its ranks with it, if one did.
+
+        A lost connection is a consequence. A launcher's own end, or a new launcher in its place, is a reason that somebody has
+        seen; not where its ranks have reported how they ended.
+        """
+        if not _is_peers_word(failure.finding):
+            return failure
+        gone = (*accused.ended, *accused.replaced)
+        lost = [place for place in self.placement if place.node in gone and _is_unseen(seen, place)]
+        if not lost:
+            return failure
+        finding, node = failure.finding, lost[0].node
+        if node in accused.ended:
+            text, symptom = f"the launcher of {node} has ended, and its ranks with it", HOST_ENDED
+        else:
+            text, symptom = (
+                f"the launcher of {node} was restarted: its ranks are gone",
+                HOST_RESTARTED,
+            )
+        found = self._host(seen, node, text, symptom, finding.evidence)
+        return replace(
+            failure,
+            finding=replace(found, victims=finding.victims, since_age_s=finding.since_age_s),
+        )
 
     def find_accused(
         self,
@@ -301,7 +327,9 @@ class Doctor:
             finding = replace(finding, blame=Blame.NOBODY, evidence=lines)
         return self._failure(seen, finding)
 
-    def _find_failed_rank(self, seen: Observation, now_s: float) -> Failure | None:
+    def _find_failed_rank(
+        self, seen: Observation, now_s: float, heard_through_s: float
+    ) -> Failure | None:
         failed = seen.failed
         finding = detect_failed(
             seen.ends(now_s),
@@ -314,8 +342,10 @@ class Doctor:
             return None
         has_signal = any(view.exit and view.exit.signal is not None for view in failed)
         is_certain = has_signal and finding.blame not in _WAITING
-        settled_s = now_s - min(view.exit_heard_at_s for view in failed)
-        if not (is_certain or seen.has_ended or settled_s >= self._settle_s(seen, finding)):
+        first_at_s = min(view.exit_heard_at_s for view in failed)
+        is_one_quiet = heard_through_s < first_at_s
+        settle_s = self._settle_s(seen, finding, is_one_quiet=is_one_quiet)
+        if not (is_certain or seen.has_ended or now_s - first_at_s >= settle_s):
             return None
         if library := _crash_library(seen, finding.ranks):
             crashed = Evidence("kernel log", f"the process crashed in {library}")
@@ -325,17 +355,18 @@ class Doctor:
             finding = replace(finding, evidence=(loaded, *finding.evidence))
         return self._failure(seen, replace(finding, node=self._node_of(finding.ranks)))
 
-    def _settle_s(self, seen: Observation, finding: Finding) -> float:
+    def _settle_s(self, seen: Observation, finding: Finding, *, is_one_quiet: bool) -> float:
         """Return how long the ends of other ranks are waited for.
 
         A first attempt whose ranks all have the same error of code ends the job, so it is worth knowing whether they have.
-        Where all errors report a lost peer, that of a peer whose script has failed and whose process is still there has the cause.
+        Where all errors report a lost peer, the cause is with a peer whose script has failed and whose process is still there, or with
+        a node from which nothing has come since (``is_one_quiet``): its guardian reports the end of its launcher once all processes are gone.
         """
         is_dying = any(
             view.exit is None and view.script_end is ScriptEnd.FAILED
             for view in seen.ranks.values()
         )
-        if finding.blame is Blame.COMMUNICATION and is_dying:
+        if _is_peers_word(finding) and (is_dying or is_one_quiet):
             return max(self.policy.settle_s, OWN_WORD_S)
         _code, _rank, error = first_failure(seen, finding.ranks)
         if not self.is_first or error is None or finding.symptom.kind not in OF_CODE:
@@ -387,6 +418,16 @@ class Doctor:
 def _crash_library(seen: Observation, ranks: Sequence[int]) -> str:
     ends = [view.exit for rank in ranks if (view := seen.ranks.get(rank)) is not None]
     return next((end.crash_library for end in ends if end is not None and end.crash_library), "")
+
+
+def _is_peers_word(finding: Finding) -> bool:
+    """Return whether ranks have lost a peer and none has reported why."""
+    return finding.blame is Blame.COMMUNICATION and not finding.ranks
+
+
+def _is_unseen(seen: Observation, place: Placement) -> bool:
+    """Return whether nobody has reported how some rank of the node ended."""
+    return any((view := seen.ranks.get(rank)) is None or view.exit is None for rank in place.ranks)
 
 
 def _are_done(stands: Sequence[RankStand]) -> bool:

@@ -82,11 +82,15 @@ class AttemptHealth:
         is_due = self._is_look_due(now_s, policy)
         waiting_s = self._situation.since(now_s, "ordered", ledger.attempt)
         has_stepped_before = bool(ledger.telling_ranks)
+        accused = self._accused(now_s, policy) if seen.failed else None
+        heard_through_s = nodes.heard_through_s(ledger) if is_due or seen.failed else 0.0
+        if accused is not None and (accused.ended or accused.replaced or accused.silent):
+            heard_through_s = now_s  # what is missing needs no wait
         found = doctor.find_failure(
             seen,
             now_s,
             waiting_s=waiting_s,
-            heard_through_s=nodes.heard_through_s(ledger) if is_due else 0.0,
+            heard_through_s=heard_through_s,
             has_stepped_before=has_stepped_before,
             looks_for_hang=is_due,
         )
@@ -94,8 +98,10 @@ class AttemptHealth:
             self._standing = found
             if found.kind is StandKind.SUSPENDED:
                 seen.held_at_s = now_s
-        elif found is not None or seen.failed:
-            return found
+        elif found is not None:
+            return found if accused is None else doctor.explain(seen, found, accused)
+        elif seen.failed:
+            return None
         if not (is_due or seen.stopped or ledger.replaced_number > ledger.started_number):
             return None
         return doctor.find_accused(

@@ -547,7 +547,7 @@ def _(record: FinderChosen) -> str:
     if not record.readers:
         return f"{record.node} looks for checkpoints ({record.reason})"
     names = names_in_words([reader.node for reader in record.readers])
-    return f"{names} look for checkpoints, each at its share ({record.reason})"
+    return f"{names} look for checkpoints, a share each ({record.reason})"
 
 
 @narrate.register

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from recovery.journal.incident_machine import Phase
 from recovery.journal.incident_records import WaitsFor
 from recovery.journal.ledger import Ledger, OpenIncident
+from recovery.journal.node_records import LeaveCause
 from recovery.schedulers.slurm.requests import SchedulerAction, SchedulerRequest
 
 _REASON_MAX = 300
@@ -25,11 +26,17 @@ def waiting_incident(ledger: Ledger) -> OpenIncident | None:
 
 
 def unusable_nodes(ledger: Ledger, incident: OpenIncident) -> tuple[str, ...]:
-    """Return the nodes that the job has left, and those that it is leaving."""
+    """Return the nodes that the job has left, and those that it is leaving.
+
+    Not a node whose launcher has ended: nothing speaks against the machine, and Slurm may have no other for the job.
+    """
     left = {node for node, member in ledger.members.items() if member.left is not None}
+    ended = {
+        node for node, member in ledger.members.items() if member.left_cause is LeaveCause.ENDED
+    }
     plan = incident.plan
     leaving = set(plan.without) if plan is not None else set()
-    return tuple(sorted((left | leaving) - ledger.taken_back))
+    return tuple(sorted((left | leaving) - ended - ledger.taken_back))
 
 
 def requeue_request(

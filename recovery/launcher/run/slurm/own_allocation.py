@@ -157,7 +157,8 @@ class OwnAllocation:
         self._bench.write(SlurmEnded(request.key, outcome, text))
 
     def _requeue(self, request: SchedulerRequest) -> tuple[SlurmOutcome, str]:
-        number, without = request.slurm_job, ", ".join(request.nodes) or "any node"
+        number, nodes = request.slurm_job, ", ".join(request.nodes)
+        requeued = f"requeued without {nodes}" if nodes else "requeued, with no node left out"
         job = self._look(number)
         if job is None:
             return SlurmOutcome.FAILED, "Slurm does not know it"
@@ -166,14 +167,15 @@ class OwnAllocation:
         if job.restarts >= RESTARTS_MAX:
             return SlurmOutcome.REFUSED, f"Slurm has restarted it {job.restarts} times"
         if not self._bench.limits.act:
-            return SlurmOutcome.DRY, f"--slurm-requeue would have it requeued without {without}"
+            return SlurmOutcome.DRY, f"--slurm-requeue would have it {requeued}"
         self._bench.write(SlurmActs(request.key, SlurmAct.REQUEUE, number))
-        say(f"Slurm job {number} is requeued without {without}: {request.reason}")
+        say(f"Slurm job {number} is {requeued}: {request.reason}")
         self._have_requeued(number, job.restarts)
-        self._bench.write(SlurmActs(request.key, SlurmAct.EXCLUDE, number))
-        if not self._exclude(number, frozenset(request.nodes)):
-            return SlurmOutcome.FAILED, f"it is requeued, but may get {without} again"
-        return SlurmOutcome.DONE, f"it is requeued without {without}"
+        if nodes:
+            self._bench.write(SlurmActs(request.key, SlurmAct.EXCLUDE, number))
+            if not self._exclude(number, frozenset(request.nodes)):
+                return SlurmOutcome.FAILED, f"it is requeued, but may get {nodes} again"
+        return SlurmOutcome.DONE, f"it is {requeued}"
 
     def _look(self, number: str) -> JobInSlurm | None:
         jobs = self._client.jobs(number)

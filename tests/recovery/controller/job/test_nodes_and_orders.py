@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detectors.finding import Blame, Evidence, Finding, Kind, Severity
+from detectors.finding import HOST_ENDED, Blame, Evidence, Finding, Kind, Severity
 from detectors.formats.site.slurm_topology import parse_parts
 from detectors.formats.traces.flight_recorder import parse_dump
 from detectors.hang.flight_dump import FlightDump
@@ -274,6 +274,55 @@ def test_a_launcher_that_has_ended_proves_its_node_empty_at_once_and_a_spare_tak
     assert (proof.node, proof.proof) == ("b", Proof.LAST_WORD)
     assert training.placed == ["a", "c"]
     assert "b-1 of b has ended" in training.control.refuses("b", "b-1")
+
+
+LOST_A_PEER = 13  # SIGPIPE
+
+
+def test_peers_that_lost_the_ranks_of_an_ended_launcher_are_its_victims(training: Bench) -> None:
+    word = last_word(training.nodes["b"])
+    training.nodes["b"].is_silent = True
+
+    training.kill("a", LOST_A_PEER)
+    training.beat(2.0)
+    assert not training.records(IncidentOpened)
+    training.control.handle_report(word)
+    training.beat(1.0)
+
+    (incident,) = training.records(IncidentOpened)
+    finding = incident.failure.finding
+    assert (finding.node, finding.symptom, finding.victims) == ("b", HOST_ENDED, (0,))
+    assert training.placed == ["a", "c"]
+
+
+@pytest.mark.parametrize(("is_silent", "waits_s"), [(False, 1.0), (True, 6.0)])
+def test_peers_that_lost_another_blame_no_launcher_that_has_reported_no_end(
+    training: Bench, is_silent: bool, waits_s: float
+) -> None:
+    training.nodes["b"].is_silent = is_silent
+
+    training.kill("a", LOST_A_PEER)
+    training.beat(0.1)
+    training.beat(waits_s)
+
+    (incident,) = training.records(IncidentOpened)
+    finding = incident.failure.finding
+    assert (finding.blame, finding.ranks) == (Blame.COMMUNICATION, ())
+
+
+def test_an_ended_launcher_whose_rank_reported_its_own_lost_peer_is_not_the_reason(
+    training: Bench,
+) -> None:
+    training.kill("a", LOST_A_PEER)
+    training.kill("b", LOST_A_PEER)
+    reported = training.nodes["b"].report()
+    training.control.handle_report(reported)
+    training.nodes["b"].is_silent = True
+    training.control.handle_report(last_word(training.nodes["b"]))
+    training.beat(1.0)
+
+    (incident,) = training.records(IncidentOpened)
+    assert incident.failure.finding.blame is Blame.COMMUNICATION
 
 
 def test_the_end_of_a_launcher_is_remembered_by_the_next_controller(training: Bench) -> None:
@@ -859,7 +908,7 @@ def test_a_host_that_died_is_left_and_not_the_node_that_misses_it(training: Benc
     training.nodes["b"].unreachable = ("a",)  # by age alone, b would give way
     lose_peer(training.nodes["b"])
 
-    training.beat(1.0)
+    training.beat(6.0)
     (opened,) = training.records(IncidentOpened)
     training.beat(POLICY.lease_s + POLICY.node_silent_s + 5.0)
 

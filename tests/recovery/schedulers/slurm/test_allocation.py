@@ -7,6 +7,7 @@ import pytest
 from recovery.journal.incident_machine import IncidentState, Phase
 from recovery.journal.incident_records import WaitsFor
 from recovery.journal.ledger import Ledger
+from recovery.journal.node_records import LeaveCause
 from recovery.journal.records import Entry
 from recovery.journal.slurm_records import SlurmAct, SlurmActs, SlurmAsked
 from recovery.schedulers.slurm.allocation import requeue_request, unusable_nodes, waiting_incident
@@ -30,6 +31,23 @@ def test_a_job_that_waits_for_a_node_is_requeued_without_the_nodes_it_has_left()
 
 def test_a_node_that_a_person_took_back_is_not_left_out() -> None:
     assert unusable_nodes(replace(LEDGER, taken_back=frozenset({"n4"})), INCIDENT) == ("n3",)
+
+
+@pytest.mark.parametrize(
+    ("cause", "left_out"),
+    [
+        *((cause, True) for cause in LeaveCause if cause is not LeaveCause.ENDED),
+        (LeaveCause.ENDED, False),
+    ],
+)
+def test_a_node_is_left_out_unless_its_launcher_alone_has_ended(
+    cause: LeaveCause, *, left_out: bool
+) -> None:
+    members = {**LEDGER.members, "n3": replace(LEDGER.members["n3"], left_cause=cause)}
+
+    left = unusable_nodes(replace(LEDGER, members=members), INCIDENT)
+
+    assert ("n3" in left) is left_out
 
 
 @pytest.mark.parametrize("number", ["", "41 --force", "41_7", "٤"])
