@@ -25,6 +25,12 @@ def has_launcher_of_attempt(ledger: Ledger, member: Member) -> bool:
     return member.launcher_since < ledger.started_number
 
 
+def have_all_ended(ledger: Ledger) -> bool:
+    """Return whether every launcher on record has ended and none has left a rank of any attempt."""
+    ends = [member.ended_through for member in ledger.members.values()]
+    return bool(ends) and all(through is not None and through >= ledger.attempt for through in ends)
+
+
 def witnesses(placement: Sequence[Placement]) -> tuple[str, ...]:
     """Return the nodes that count for the lease: all, or WITNESSES_MAX spread evenly."""
     return tuple(placement[group].node for group in witness_groups(len(placement)))

@@ -247,6 +247,7 @@ class JobRegistry:
         except BaseException:
             hold.close()
             raise
+        opened_s = hearing.now_s()
         job = Job(
             hold=hold,
             stored=retained,
@@ -259,8 +260,8 @@ class JobRegistry:
             committer=self._committer,
             resumes=resumes,
             has_reported=not resumes,
-            joined_at_s=hearing.now_s(),
-            began_at_s=hearing.now_s(),
+            joined_at_s=opened_s,
+            began_at_s=opened_s,
             lines=LauncherLines(names_nodes=join.nodes_max > 1),
             write=lambda size: self.journals.write(owner, size, self._clock.now_s()),
         )
@@ -285,7 +286,7 @@ class JobRegistry:
     def _agreed(self, job: Job, owner: str, join: Join) -> Job:
         """Return the job, as a launcher says that it is to run; raise where another one says else.
 
-        Who stopped a job before it began, and starts it with other settings, needs to stop nothing first.
+        Whoever starts a job with other settings, of which no launcher is there, needs to stop nothing first.
         """
         try:
             refuse_difference(job.stored.join, join)

@@ -23,6 +23,7 @@ from recovery.checkpoints.snapshots.memory import NodeMemory
 from recovery.controller.cluster.gate import Gate, Pool
 from recovery.controller.job.attempts import AttemptFence, Checkpoints
 from recovery.controller.job.controller import TICK_BUSY_S, TICK_S, Controller
+from recovery.controller.job.membership import have_all_ended
 from recovery.controller.job.node_power import PowerReader, PowerSwitch
 from recovery.controller.job.nodes import Orders
 from recovery.controller.job.report_news import brings_only_progress
@@ -497,13 +498,16 @@ class Job:
         return self.hearing.now_s() - self.began_at_s >= for_s
 
     def is_abandoned(self) -> bool:
-        """Return whether no attempt ever started and no launcher waits for one."""
-        if self.controller is None or self.controller.ledger.attempt > 0:
+        """Return whether no rank can run and no launcher waits: none ever started, or all launchers have ended."""
+        if self.controller is None:
+            return False
+        ledger, waiting = self.controller.ledger, [*self.heard_at_s.values()]
+        if ledger.attempt == 0 or self.joined_at_s > self.began_at_s:
+            waiting.append(self.joined_at_s)
+        if ledger.attempt > 0 and not have_all_ended(ledger):
             return False
         silent_s, now_s = self.settings.policy.node_silent_s, self.hearing.now_s()
-        return all(
-            now_s - at_s >= silent_s for at_s in (self.joined_at_s, *self.heard_at_s.values())
-        )
+        return all(now_s - at_s >= silent_s for at_s in waiting)
 
     @property
     def unacknowledged(self) -> int:

@@ -15,6 +15,7 @@ from recovery.controller.job.membership import (
     Word,
     choose_placement,
     find_torn,
+    have_all_ended,
     judge_gone,
     neighbours_of,
     next_finder,
@@ -456,3 +457,18 @@ def test_a_spare_that_a_probe_found_slow_is_taken_last_and_only_where_the_job_wo
 
     assert placed(usable) == ["a", "s2"]
     assert placed({node: usable[node] for node in ("a", "s1")}) == ["a", "s1"]
+
+
+@pytest.mark.parametrize(
+    ("through", "expected"),
+    [((), False), ((3, 3), True), ((3, 4), True), ((3, None), False), ((3, 2), False)],
+)
+def test_a_job_is_left_alone_once_each_launcher_has_ended_with_nothing_left(
+    through: tuple[int | None, ...], *, expected: bool
+) -> None:
+    members = {
+        f"n{number}": member(f"n{number}", ended_through=ended)
+        for number, ended in enumerate(through)
+    }
+
+    assert have_all_ended(Ledger(attempt=3, members=members)) is expected
