@@ -25,18 +25,18 @@ def waiting_incident(ledger: Ledger) -> OpenIncident | None:
     return incident if incident.waits_for is WaitsFor.NODES and not is_paused else None
 
 
-def unusable_nodes(ledger: Ledger, incident: OpenIncident) -> tuple[str, ...]:
-    """Return the nodes that the job has left, and those that it is leaving.
+def unusable_nodes(ledger: Ledger) -> tuple[str, ...]:
+    """Return the nodes that the job has left.
 
-    Not a node whose launcher has ended: nothing speaks against the machine, and Slurm may have no other for the job.
+    Not a node whose launcher has ended: nothing speaks against the machine, and Slurm may have no other for the job. Nor one that an
+    older plan left and whose launcher has joined again since.
     """
-    left = {node for node, member in ledger.members.items() if member.left is not None}
-    ended = {
-        node for node, member in ledger.members.items() if member.left_cause is LeaveCause.ENDED
+    left = {
+        node
+        for node, member in ledger.members.items()
+        if member.left is not None and member.left_cause is not LeaveCause.ENDED
     }
-    plan = incident.plan
-    leaving = set(plan.without) if plan is not None else set()
-    return tuple(sorted((left | leaving) - ended - ledger.taken_back))
+    return tuple(sorted(left - ledger.taken_back))
 
 
 def requeue_request(
@@ -60,7 +60,7 @@ def requeue_request(
     return SchedulerRequest(
         f"requeue/{incident_id}/{number}/{restart}",
         SchedulerAction.REQUEUE,
-        unusable_nodes(ledger, incident),
+        unusable_nodes(ledger),
         number,
         reason[:_REASON_MAX],
         owner,

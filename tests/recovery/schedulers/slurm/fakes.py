@@ -9,6 +9,7 @@ from recovery.journal.incident_machine import IncidentState, Phase
 from recovery.journal.incident_records import Failure, Plan, WaitsFor
 from recovery.journal.ledger import Ledger, Member, OpenIncident
 from recovery.journal.limits import PlanStep, Policy
+from recovery.journal.node_records import LeaveCause
 from recovery.journal.store import Journal
 from recovery.schedulers.slurm.client import SlurmClient
 from recovery.schedulers.slurm.desk import SlurmDesk
@@ -154,11 +155,17 @@ INCIDENT = OpenIncident(
 SLURM = {"SLURM_JOB_ID": "41", "SLURM_STEP_ID": "0", "SLURM_RESTART_COUNT": "2"}
 
 
-def member(node: str, left: str | None = None) -> Member:
-    return Member(node, "l", "b", 1, None, 0.0, 1, 1, 0, left=left)
+def member(node: str, left: LeaveCause | None = None) -> Member:
+    words = None if left is None else left.value
+    return Member(node, "l", "b", 1, None, 0.0, 1, 1, 0, left=words, left_cause=left)
 
 
 LEDGER = Ledger(
     incident=INCIDENT,
-    members={node: member(node) for node in ("n1", "n2", "n3")} | {"n4": member("n4", "silent")},
+    members={
+        "n1": member("n1"),
+        "n2": member("n2"),
+        "n3": member("n3", LeaveCause.BLAMED),
+        "n4": member("n4", LeaveCause.SILENT),
+    },
 )

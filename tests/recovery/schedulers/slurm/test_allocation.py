@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from recovery.journal.fold.node_fold import joined_member
 from recovery.journal.incident_machine import IncidentState, Phase
 from recovery.journal.incident_records import WaitsFor
 from recovery.journal.ledger import Ledger
-from recovery.journal.node_records import LeaveCause
+from recovery.journal.node_records import Joined, LeaveCause
 from recovery.journal.records import Entry
 from recovery.journal.slurm_records import SlurmAct, SlurmActs, SlurmAsked
 from recovery.schedulers.slurm.allocation import requeue_request, unusable_nodes, waiting_incident
@@ -15,7 +16,7 @@ from recovery.schedulers.slurm.bounds import refuse_drain, refuse_requeue, refus
 from recovery.schedulers.slurm.ledger import SlurmLedger, fold_slurm_entry
 from recovery.schedulers.slurm.limits import SlurmLimits
 from recovery.schedulers.slurm.requests import SchedulerAction, SchedulerRequest
-from tests.recovery.schedulers.slurm.fakes import INCIDENT, LEDGER, SLURM
+from tests.recovery.schedulers.slurm.fakes import INCIDENT, LEDGER, SLURM, member
 
 
 def test_a_job_that_waits_for_a_node_is_requeued_without_the_nodes_it_has_left() -> None:
@@ -30,7 +31,7 @@ def test_a_job_that_waits_for_a_node_is_requeued_without_the_nodes_it_has_left()
 
 
 def test_a_node_that_a_person_took_back_is_not_left_out() -> None:
-    assert unusable_nodes(replace(LEDGER, taken_back=frozenset({"n4"})), INCIDENT) == ("n3",)
+    assert unusable_nodes(replace(LEDGER, taken_back=frozenset({"n4"}))) == ("n3",)
 
 
 @pytest.mark.parametrize(
@@ -45,9 +46,18 @@ def test_a_node_is_left_out_unless_its_launcher_alone_has_ended(
 ) -> None:
     members = {**LEDGER.members, "n3": replace(LEDGER.members["n3"], left_cause=cause)}
 
-    left = unusable_nodes(replace(LEDGER, members=members), INCIDENT)
+    left = unusable_nodes(replace(LEDGER, members=members))
 
     assert ("n3" in left) is left_out
+
+
+def test_a_node_that_an_older_plan_left_and_that_has_joined_again_is_not_left_out() -> None:
+    silent = replace(member("n3", LeaveCause.SILENT), is_lost=True)
+    joined = joined_member(silent, Joined("n3", "new", "b", 1, None, 0.0), 9)
+
+    left = unusable_nodes(replace(LEDGER, members={**LEDGER.members, "n3": joined}))
+
+    assert left == ("n4",)
 
 
 @pytest.mark.parametrize("number", ["", "41 --force", "41_7", "٤"])
