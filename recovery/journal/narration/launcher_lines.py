@@ -30,7 +30,6 @@ from recovery.messages.exchange import LauncherLine
 
 # An incident with its decision, waits and restart takes 6 lines; a launcher reports at least every few seconds.
 LINES_MAX: Final = 32
-_FOR_PERSON: Final = (WaitCause.APPROVAL, WaitCause.CHECKPOINT)
 # A finding's summary names up to 20 ranks and the error's message, some hundred characters.
 CHARACTERS_MAX: Final = 1000
 
@@ -102,8 +101,8 @@ class LauncherLines:
 
 
 def _who_decides(record: PlanWaits) -> str:
-    """Return what a person does about a plan that waits for one; empty: it waits for nodes, storage, a pause or a window."""
-    if record.waits_for is not WaitsFor.LEAVE or record.cause not in _FOR_PERSON:
+    """Return what a person does about a plan that waits for one; empty: nobody does, or its reason has it."""
+    if record.waits_for is not WaitsFor.LEAVE or record.cause is not WaitCause.APPROVAL:
         return ""
     return f"; a person decides: `rankmend approve {record.incident_id}`, or reject"
 

@@ -146,6 +146,7 @@ def test_a_failed_try_says_its_next_decision_once() -> None:
             "; a person decides: `rankmend approve ab-1`, or reject",
         ),
         (WaitsFor.LEAVE, WaitCause.PAUSED, ": the job is held"),
+        (WaitsFor.LEAVE, WaitCause.CHECKPOINT, ": the job is held"),  # its reason names the command
         (WaitsFor.NODES, WaitCause.NODES, ": the job is held"),
     ],
 )
