@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -311,6 +311,22 @@ def kill_launcher(slurm: SlurmCluster, place: Path) -> str:
     return victim
 
 
+def kill_node(slurm: SlurmCluster, place: Path) -> str:
+    """Kill all that the job has on the last node with a rank, its guardian first; return the node."""
+    victim = [node for node in slurm.nodes if processes(place, node, ranks=True)][-1]
+    here = {f"SLURMD_NODENAME={victim}".encode(), f"HOME={place}/home".encode()}
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            words = path.with_name("cmdline").read_bytes()
+            if here <= set(path.read_bytes().split(b"\0")):
+                found.append((b"guardian" not in words, int(path.parent.name)))
+    for _order, pid in sorted(found):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return victim
+
+
 def submit_alone(
     slurm: SlurmCluster, place: Path, options: str, nodes: int = 2
 ) -> tuple[str, Path]:
@@ -327,28 +343,28 @@ def requeues(up: Running) -> list[wire.SlurmRequestView]:
     return [one for one in up.client("admin").slurm().requests if one.action == "requeue"]
 
 
-def test_job_without_a_spare_is_requeued_without_the_bad_node(
+def test_job_without_a_spare_is_requeued_and_keeps_a_node_whose_launcher_alone_has_ended(
     slurm: SlurmCluster, place: Path, tmp_path: Path
 ) -> None:
     with controller(slurm, tmp_path / "controller") as up:
         job, output = submit_alone(slurm, place, access(up))
-        victim = kill_launcher(slurm, place)
+        kill_launcher(slurm, place)
         wait_for(lambda: 2 in attempts(place, "ckpt.published"), "it goes on", output)
         end(slurm, place, job, output)
         (request,) = requeues(up)
 
     told = slurm.run("scontrol", "show", "job", job).stdout
-    assert f"ExcNodeList={victim}" in told
+    assert "ExcNodeList=(null)" in told
     assert "Restarts=1" in told
-    assert (request.nodes, request.outcome) == ([victim], "done")
+    assert (request.nodes, request.outcome) == ([], "done")
     assert len(up.service.worker.jobs.known) == 1
 
 
-def test_job_without_a_controller_has_itself_requeued_without_the_bad_node(
+def test_job_without_a_controller_has_itself_requeued_without_the_lost_node(
     slurm: SlurmCluster, place: Path
 ) -> None:
     job, output = submit_alone(slurm, place, "--slurm-requeue 0.5s", RANKS)
-    victim = kill_launcher(slurm, place)
+    victim = kill_node(slurm, place)
     wait_for(lambda: 2 in attempts(place, "ckpt.published"), "it goes on", output)
     out = end(slurm, place, job, output, RANKS)
 
