@@ -56,6 +56,7 @@ class EventKind(Enum):
     SLOT_LINK_DOWN = "slot_link_down"
     SLOT_LINK_UP = "slot_link_up"
     PCIE_LIMITED = "pcie_limited"
+    DEVICE_RECOVERED = "device_recovered"
     IOMMU_FAULT = "iommu_fault"
     MEMORY_CORRECTED = "memory_corrected"
     MEMORY_UNCORRECTED = "memory_uncorrected"

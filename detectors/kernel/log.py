@@ -122,6 +122,7 @@ _TAG: Final = re.compile(  # BusyBox has facility and level before the tag, SONi
     r"([\w./()@-]{1,128}?)(\[\d{1,10}\])?: ?"
 )
 _BARE_TAG: Final = re.compile(r"(?:[\w.%-]{1,64} )?kernel: ")  # of a report that left out the times
+_WALL: Final = re.compile(r" ?kernel:(?=\S)")  # as rsyslog writes it to everybody's terminal
 _TALOS: Final = re.compile(  # talosctl dmesg, with the node's address where it asked several
     r"(?:[\w.:-]{1,64}: )?("
     + "|".join(_FACILITIES)
@@ -208,6 +209,9 @@ def parse_line(line: str) -> Record:  # noqa: PLR0912 - one branch for each part
     elif ": [" in line and (match := _TALOS.match(line)):
         return _talos_record(line, match)
     stamped = _stamp_at(line, place)
+    if stamped is None and facility is None and (match := _WALL.match(line, place)):
+        place, facility = match.end(), KERN
+        stamped = _stamp_at(line, place)
     if stamped is None:
         if facility is None and (match := _BARE_TAG.match(line, place)):
             place, facility = match.end(), KERN
@@ -252,6 +256,8 @@ def _is_quoted(line: str, place: int) -> bool:
     if _QUOTED.match(line, place):
         return True
     quote = _QUOTE.search(line, place)
+    if quote is not None and line[max(place, quote.start() - 1)] in "\"'`":
+        return True
     return quote is not None and _FINDS.search(line, place, quote.start()) is not None
 
 

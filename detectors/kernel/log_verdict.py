@@ -42,7 +42,7 @@ MONITORS_PER_MINUTE_MAX: Final = 5  # Ceph's, lost; own choice, detectors/data/k
 FAILING_S: Final = (
     600.0  # of hangs and resets of a card without a pause; own choice: NCCL gives up then
 )
-BURSTS_FAILING: Final = 3  # bursts of a network card; own choice, docs/reference/kernel-log.md
+BURSTS_FAILING: Final = 3  # bursts of a card or disk; own choice, docs/reference/kernel-log.md
 _MEMORY: Final = frozenset({48, 94, 95})  # an uncorrectable error; 63 and 64 tell of its row
 _REMAPPED: Final = frozenset({63, 64})
 _PROGRAM: Final = frozenset({13, 31})
@@ -53,15 +53,22 @@ _LINK_UPS: Final = {
     EventKind.LINK_DOWN: EventKind.LINK_UP,
     EventKind.SLOT_LINK_DOWN: EventKind.SLOT_LINK_UP,
 }
+# Failures that a driver can mend: it says later that the device works again, however late.
+_MENDED: Final = frozenset({EventKind.NVME_DOWN, EventKind.NIC_FAULT, EventKind.PCIE_FATAL})
 # Lines that name no address, and the XIDs of the GPU that they are about.
 _GSP_XIDS: Final = frozenset({8, 62, 79, 109, 119, 120, 143, 154})
 _RESET_XIDS: Final = _GSP_XIDS | {46, 48, 64, 74, 95, 110, 140, *NVLINK5_XIDS}
 _WITHOUT_ADDRESS: Final = {
     EventKind.GPU_LOST: frozenset({79}),
-    EventKind.GPU_INIT: frozenset({143}),
+    EventKind.GPU_INIT: frozenset({119, 120, 143}),
     EventKind.GPU_NEEDS_RESET: _RESET_XIDS,
     EventKind.GSP: _GSP_XIDS,
     EventKind.GSP_HEARTBEAT: _GSP_XIDS,
+}
+# The same, and the events other than XIDs that name the GPU.
+_WITH_ADDRESS: Final = {
+    EventKind.GSP: (EventKind.GPU_INIT,),
+    EventKind.GSP_HEARTBEAT: (EventKind.GPU_INIT,),
 }
 
 
@@ -108,7 +115,7 @@ def _judge_case(
     if case.finding.kind is EventKind.XID:
         case = _by_lost_cause(_by_company(case, beside, cases, now_s), cases, policy)
         return _by_driver(case, beside, policy)
-    return _by_many(_by_others(case, beside, cases), policy, now_s)
+    return _by_many(_by_recovery(_by_others(case, beside, cases), beside, now_s), policy, now_s)
 
 
 def _by_words(case: LogCase) -> LogCase:
@@ -237,8 +244,9 @@ def _by_others(case: LogCase, beside: Sequence[LogCase], cases: Sequence[LogCase
         if near:
             reason = f"reported as XID {_text({code for code, _device in near})}: see that finding"
             return _with(case, Severity.INFO, Action.NONE, reason)
+        kinds = {finding.kind, *_WITH_ADDRESS.get(finding.kind, ())}
         if any(
-            other.finding.kind is finding.kind and other.finding.device and _is_near(case, other)
+            other.finding.kind in kinds and other.finding.device and _is_near(case, other)
             for other in cases
         ):
             return _with(case, Severity.INFO, Action.NONE, "see the same finding with an address")
@@ -255,6 +263,17 @@ def _by_others(case: LogCase, beside: Sequence[LogCase], cases: Sequence[LogCase
         if up > case.last_number:
             return _with(case, Severity.INFO, finding.action, "the link is up again")
     return case
+
+
+def _by_recovery(case: LogCase, beside: Sequence[LogCase], now_s: float) -> LogCase:
+    """Lower a failure after which the device came back, unless it keeps failing."""
+    if case.finding.kind not in _MENDED or _bursts(case, now_s) >= BURSTS_FAILING:
+        return case
+    back = [item for item in beside if item.finding.kind is EventKind.DEVICE_RECOVERED]
+    if max((item.last_number for item in back), default=0) <= case.last_number:
+        return case
+    reason = "its driver says later that it works again"
+    return _with(case, _lower(case.finding.severity), Action.WATCH, reason)
 
 
 def _driver_decides(case: LogCase) -> bool:
@@ -350,7 +369,7 @@ def _is_beside(case: LogCase, other: LogCase) -> bool:
     """Return whether the other case is on the same device and, if times are known, near in time."""
     if other is case or other.finding.device != case.finding.device:
         return False
-    if case.finding.kind in _LINK_UPS or other.code in (154, 162):
+    if case.finding.kind in {*_LINK_UPS, *_MENDED} or other.code in (154, 162):
         return True  # these hold until the next message, however late
     return _is_near(case, other)
 

@@ -198,6 +198,10 @@ FORMS = [
         (EventKind.DRIVER_MISMATCH, None, "", "", None, ""),
     ),
     (
+        "nvidia-nvswitch1: SXid (PCI:0000:06:00.0): 20034, Severity 1 Engine instance 48",
+        (EventKind.SXID, 20034, "fatal", "0000:06:00.0", None, ""),
+    ),
+    (
         "NVRM: API mismatch: the client 'nvidia-smi' (pid 4711) has the version 570.86.10, but",
         (EventKind.DRIVER_MISMATCH, None, "", "", 4711, "nvidia-smi"),
     ),
@@ -220,6 +224,14 @@ FORMS = [
     (
         "pcieport 0000:00:01.0: AER: Corrected error received: id=00e0",
         (EventKind.PCIE_CORRECTED, None, "", "0000:00:01.0", None, ""),
+    ),
+    (
+        "pcieport 0000:a9:10.0: AER: device recovery successful",
+        (EventKind.DEVICE_RECOVERED, None, "recovery successful", "0000:a9:10.0", None, ""),
+    ),
+    (
+        "mlx5_core 0000:5e:00.0: mlx5_health_try_recover:349:(pid 7): health recovery succeeded",
+        (EventKind.DEVICE_RECOVERED, None, "health recovery succeeded", "0000:5e:00.0", None, ""),
     ),
     (
         "pcieport 0000:16:02.0: pciehp: Slot(2): Link Down",
@@ -980,6 +992,14 @@ FORMS = [
     (
         "megaraid_sas 0000:65:00.0: FW in FAULT state, Fault code:0x10000 subcode:0x0 func:megasas_wait_for_outstanding_fusion",
         (EventKind.IO_ERROR, None, "FW in FAULT state", "0000:65:00.0", None, ""),
+    ),
+    (
+        "mpt2sas0: fault_state(0x265d)!",
+        (EventKind.IO_ERROR, None, "fault_state", "mpt2sas0", None, ""),
+    ),
+    (
+        "mpt3sas_cm0: diag reset: FAILED",
+        (EventKind.STORAGE_FAULT, None, "diag reset: FAILED", "mpt3sas_cm0", None, ""),
     ),
     (
         "mpt3sas_cm0: SAS host is non-operational !!!!",

@@ -60,6 +60,7 @@ BY_LOG_ONLY = {
     EventKind.PCIE_LINK_DOWN: "a device that is gone has no counters",
     EventKind.SLOT_LINK_DOWN: "the missing device itself: gpu_vanished, nic_vanished, disk_vanished",
     EventKind.SLOT_LINK_UP: "the end of a slot_link_down",
+    EventKind.DEVICE_RECOVERED: "the end of an nvme_down, a nic_fault or a pcie_fatal",
     EventKind.PCIE_LIMITED: "printed once at boot, also for slots that are meant to be narrow",
     EventKind.IOMMU_FAULT: "nobody counts it",
     EventKind.MEMORY_CORRECTED: "one is for the record; many are memory_corrected_many",

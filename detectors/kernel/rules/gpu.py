@@ -28,7 +28,9 @@ _VERDICT: Final = re.compile(
     re.IGNORECASE,
 )
 
-_SXID_MORE: Final = re.compile(r"(?:Severity \d|Engine instance|Data \{)")
+_SXID_MORE: Final = re.compile(r"(?:Severity [2-9]|Engine instance|Data \{)")
+_SXID_SEVERITY: Final = re.compile(r"Severity [01]\b")
+SEVERITIES: Final = {"Severity 0": "nonfatal", "Severity 1": "fatal"}  # see matcher.SwitchErrors
 _SXID_DETAIL: Final = re.compile(
     r"(Non-fatal|Nonfatal|Fatal)?,? ?(?:Link (\d{1,3}))?", re.IGNORECASE
 )
@@ -77,6 +79,8 @@ def _refine_sxid(event: KernelEvent, match: re.Match[str]) -> KernelEvent | None
     detail = match["detail"] or ""
     if _SXID_MORE.match(detail):
         return None
+    if severity := _SXID_SEVERITY.match(detail):
+        return replace(event, sub_code=severity[0])
     found = _SXID_DETAIL.match(detail)
     if found is None:
         return event
@@ -163,7 +167,7 @@ GPU_RULES: Final[tuple[Rule, ...]] = (
     ),
     rule(
         "GSP",
-        r"NVRM: .{0,120}?(?:Rate limiting GSP RPC error prints|Cannot initialize GSP"
+        r"NVRM: .{0,120}?(?:Rate limiting GSP RPC error prints|Cannot initialize GSP|WPR2 already up"
         r"|GSP.{0,40}lockdown.{0,20}timed? ?out)"
         r"(?:.{0,40}?PCI:(?P<pci>" + PCI + r"))?",
         _K.GSP,

@@ -92,6 +92,12 @@ HOST_RULES: Final[tuple[Rule, ...]] = (
         "drivers/pci/pcie/err.c, pcie_do_recovery: also where a driver offers no recovery and its device goes on",
     ),
     rule(
+        "AER: device recovery successful",
+        r"[\w-]{1,32} (?P<pci>" + PCI + r"): AER: device (?P<sub_code>recovery successful)",
+        _K.DEVICE_RECOVERED,
+        "drivers/pci/pcie/err.c, pcie_do_recovery: each driver below took its device back",
+    ),
+    rule(
         "retraining non-functional downstream link",
         r"[\w-]{1,32} (?P<pci>"
         + PCI

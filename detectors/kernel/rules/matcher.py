@@ -22,8 +22,9 @@ from detectors.kernel.log import LogWriter, Record
 from detectors.kernel.rules.cages import Cages
 from detectors.kernel.rules.fabric_manager import FABRIC_RULES
 from detectors.kernel.rules.firmware_errors import FirmwareErrors
-from detectors.kernel.rules.gpu import GPU_RULES
+from detectors.kernel.rules.gpu import GPU_RULES, SEVERITIES
 from detectors.kernel.rules.host import HOST_RULES
+from detectors.kernel.rules.injected import INJECTIONS, InjectedErrors
 from detectors.kernel.rules.nic import NIC_RULES
 from detectors.kernel.rules.poisoned_pages import INJECTING, PoisonedPages
 from detectors.kernel.rules.storage import STORAGE_RULES
@@ -50,6 +51,7 @@ _CONTEXTS: Final = (
     ),
     *("[Hardware Error]", "The NVIDIA GPU ", "installed in this system", "NVRM: Xid ("),
     INJECTING,
+    *INJECTIONS,
 )
 
 _OOM_CONTEXT: Final = re.compile(
@@ -92,10 +94,15 @@ def _search(record: Record) -> tuple[Rule, KernelEvent] | None:
             continue
         for rule in rules:
             match = rule.match(text, is_whole=is_whole)
-            if match is not None:
+            if match is not None and not _is_in_quotes(text, match.start()):
                 event = _event_of(record, rule, match)
                 return (rule, event) if event is not None else None
     return None
+
+
+def _is_in_quotes(text: str, place: int) -> bool:
+    """Return whether a program quotes the message: JSON, logfmt, a command that writes it."""
+    return place > 0 and text[place - 1] in "\"'`"
 
 
 def _event_of(record: Record, rule: Rule, match: re.Match[str]) -> KernelEvent | None:
@@ -181,6 +188,47 @@ class NvmePaths:
         return 0 <= record.at_s - self._removed_at_s <= REMOVAL_S_MAX
 
 
+class SwitchErrors:
+    """Joins the lines of an NVSwitch's error: the first names its severity, the second gives it as a number.
+
+    Where the first is missing, which the kernel's limit may leave out, the second counts.
+    """
+
+    def __init__(self) -> None:
+        self._named: dict[tuple[str, int | None], float | None] = {}
+
+    def judge(self, event: KernelEvent) -> KernelEvent | None:
+        """Return the event, or None if an earlier line reported it."""
+        if event.kind is not EventKind.SXID:
+            return event
+        key = (event.device, event.code)
+        if (severity := SEVERITIES.get(event.sub_code)) is None:
+            self._named.pop(key, None)
+            self._named[key] = event.at_s
+            while len(self._named) > _PENDING_MAX:
+                del self._named[next(iter(self._named))]
+            return event
+        if key in self._named and _are_together(self._named[key], event.at_s):
+            return None
+        return replace(event, sub_code=severity)
+
+
+class DiskStarts:
+    """Separates the start of a disk that had failed from the first: the driver prints one line for both."""
+
+    def __init__(self) -> None:
+        self._failed: dict[str, None] = {}
+
+    def is_first(self, event: KernelEvent) -> bool:
+        """Return whether the event is only the start of a disk that has not failed before."""
+        if event.kind is EventKind.NVME_DOWN:
+            self._failed[event.device] = None
+            while len(self._failed) > _PENDING_MAX:
+                del self._failed[next(iter(self._failed))]
+        is_start = event.kind is EventKind.DEVICE_RECOVERED and event.device.startswith("nvme")
+        return is_start and event.device not in self._failed
+
+
 class Matcher:
     """Turns records into events; keeps what one line says about the next."""
 
@@ -194,8 +242,11 @@ class Matcher:
         self._cages = Cages()
         self._firmware = FirmwareErrors()
         self._paths = NvmePaths()
+        self._starts = DiskStarts()
+        self._switches = SwitchErrors()
         self._split = SplitMessages()
         self._pages = PoisonedPages()
+        self._tests = InjectedErrors()
 
     def match(self, record: Record) -> KernelEvent | None:
         """Return the event that the record reports, or None; never raises."""
@@ -211,11 +262,12 @@ class Matcher:
             return None
         rule, found = result
         event = self._pages.judge(record, found)
-        if event is None:
+        if event is None or self._tests.has_injected(event) or self._starts.is_first(event):
             return None
         if device and not event.device:
             event = replace(event, device=device)
-        return self._once(rule, event)
+        joined = self._switches.judge(event)
+        return self._once(rule, joined) if joined is not None else None
 
     def _once(self, rule: Rule, event: KernelEvent) -> KernelEvent | None:
         """Return the event, or None if an earlier line reported it."""
@@ -260,6 +312,7 @@ class Matcher:
             or ("mlx5_core" in text and self._cages.is_empty(record))
             or ("nvme" in text and self._paths.is_removed(record))
             or (INJECTING in text and self._pages.is_injection(record))
+            or (any(mark in text for mark in INJECTIONS) and self._tests.is_injection(record))
         )
 
     def _is_oom_context(self, text: str) -> bool:

@@ -80,6 +80,13 @@ NIC_RULES: Final[tuple[Rule, ...]] = (
     ),
     rule(
         "mlx5_core",
+        r"mlx5_core (?P<pci>" + PCI + r"): .{0,80}?(?P<sub_code>health recovery succeeded)",
+        _K.DEVICE_RECOVERED,
+        "drivers/net/ethernet/mellanox/mlx5/core/health.c, mlx5_health_try_recover",
+        needles=("health recovery succeeded",),
+    ),
+    rule(
+        "mlx5_core",
         r"mlx5_core (?P<pci>" + PCI + r"): wait_func:\d+:\(pid (?P<pid>\d{1,10})\): "
         r"(?:cmd\[\d+\]: )?(?P<sub_code>[A-Z0-9_]{1,40})\(0x[0-9a-f]{1,4}\) .{0,24}?timeout\. Will cause a leak",
         _K.NIC_HUNG,

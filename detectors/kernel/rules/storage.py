@@ -326,6 +326,13 @@ STORAGE_RULES: Final[tuple[Rule, ...]] = (
     ),
     rule(
         "nvme",
+        r"nvme (?P<disk>nvme\d{1,4}): (?:\d{1,5}/){2}\d{1,5} (?P<sub_code>(?:default/read|read/write)/poll queues)",
+        _K.DEVICE_RECOVERED,
+        "drivers/nvme/host/pci.c since 5.0: printed at the end of each start; the first is none (matcher.py)",
+        needles=("/poll queues",),
+    ),
+    rule(
+        "nvme",
         r"nvme (?P<disk>nvme\d{1,4}): I/O .{0,120}?timeout, (?P<sub_code>[\w ]{1,24})",
         _K.NVME_TIMEOUT,
         "drivers/nvme/host/pci.c, nvme_timeout",
@@ -534,11 +541,19 @@ STORAGE_RULES: Final[tuple[Rule, ...]] = (
         sub_code="task abort",
     ),
     rule(
-        "mpt3sas",
-        r"(?P<device>mpt[23]sas_cm\d{1,3}): (?P<sub_code>SAS host is non-operational|fault_state"
-        r"|coredump_state)",
+        "mpt",
+        r"(?P<device>mpt[23]sas(?:_cm)?\d{1,3}): (?P<sub_code>SAS host is non-operational"
+        r"|diag reset: FAILED|(?:mpt3sas_base_)?hard_reset_handler: FAILED)",
         _K.STORAGE_FAULT,
-        "drivers/scsi/mpt3sas/mpt3sas_base.c",
+        "drivers/scsi/mpt3sas/mpt3sas_base.c, before 4.19 mpt2sas0",
+        needles=("SAS host is non-operational", "reset: FAILED", "reset_handler: FAILED"),
+    ),
+    rule(
+        "mpt",
+        r"(?P<device>mpt[23]sas(?:_cm)?\d{1,3}): (?P<sub_code>fault_state|coredump_state)",
+        _K.IO_ERROR,
+        "drivers/scsi/mpt3sas/mpt3sas_base.c: the driver resets it, and says so where it can't; Flatcar#12",
+        needles=("fault_state", "coredump_state"),
     ),
     rule(
         "failed with error",

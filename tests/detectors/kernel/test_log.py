@@ -182,7 +182,6 @@ def test_every_kind_has_a_form_in_this_table() -> None:
         "ata1: SATA link down (SStatus 0 SControl 300)",
         "IPv6: ADDRCONF(NETDEV_CHANGE): cali21960952cd0: link becomes ready",
         "NVRM: GPU4 GSP RPC buffer contains function 103 (GSP_RM_ALLOC) and data 0x0",
-        "nvidia-nvswitch1: SXid (PCI:0000:06:00.0): 20034, Severity 1 Engine instance 48",
         "nvidia-nvswitch1: SXid (PCI:0000:06:00.0): 20034, Data {0x00000000, 0x00000001}",
         "{1}[Hardware Error]: event severity: info",
         "mce: CPU3: Core temperature/speed normal",
