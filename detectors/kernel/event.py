@@ -42,6 +42,7 @@ class EventKind(Enum):
     GPU_RESET = "gpu_reset"
     GPU_RESET_FAILED = "gpu_reset_failed"
     GPU_NEEDS_RESET = "gpu_needs_reset"
+    UVM_FAILED = "uvm_failed"
     GPU_MEMORY_CORRECTED = "gpu_memory_corrected"
     GPU_MEMORY_DEFERRED = "gpu_memory_deferred"
     GPU_MEMORY_UNCORRECTED = "gpu_memory_uncorrected"

@@ -23,6 +23,8 @@ _WEIGHT_MAX: Final = 1_000_000  # errors that one EDAC message may count
 
 Key = tuple[EventKind, int | None, str, str]
 
+_SEEN_MAX: Final = 1_024  # messages by which a log that prints the kernel's buffer again is known
+
 _MARK: Final = "NVRM: Xid ("
 _YEAR_S: Final = 366 * 86_400.0  # log.py counts in 2000, a leap year, where a log has no year
 
@@ -98,6 +100,7 @@ class KernelLogState:
         self.missed = 0  # records that name an XID in no known form
         self.quoted = 0  # a container printed them: whether the kernel said so is not known
         self._year_s, self._newest_yearless_s = 0.0, 0.0
+        self._seen: dict[tuple[str, str], None] = {}
         self._trusts_user = trusts_user
         self._groups_max = groups_max
         self._matcher = Matcher()
@@ -128,11 +131,28 @@ class KernelLogState:
                 self.untrusted += 1
             return None
         event = self._matcher.match(record)
+        if event is not None and self._is_replayed(record):
+            return None
         if event is not None:
             self._add(event if record.has_year else self._in_its_year(event))
         elif _MARK in record.text:
             self.missed += 1
         return event
+
+    def _is_replayed(self, record: Record) -> bool:
+        """Return whether the message was there before: a program prints what the kernel holds more than once.
+
+        The time that the kernel gave it says so; the line's own time is the program's.
+        """
+        if not record.boot_stamp:
+            return False
+        key = (record.boot_stamp, record.text)
+        if key in self._seen:
+            return True
+        self._seen[key] = None
+        if len(self._seen) > _SEEN_MAX:
+            del self._seen[next(iter(self._seen))]
+        return False
 
     def _note_left_out(self, record: Record) -> None:
         found = find_left_out(record)

@@ -48,6 +48,7 @@ class Record:
     fields: tuple[tuple[str, str], ...] = ()  # the dictionary: SUBSYSTEM, DEVICE
     source: LogWriter = LogWriter.KERNEL
     has_year: bool = True  # False: at_s is the time within a year that the log does not name
+    boot_stamp: str = ""  # the kernel's own time behind another one, of whoever wrote the line
     has_writer: bool = True  # False: a time as in syslog, and no program behind it
 
     @property
@@ -224,10 +225,11 @@ def parse_line(line: str) -> Record:  # noqa: PLR0912 - one branch for each part
     short = _SHORT.match(line, place)
     is_yearless = short is not None and short[7] is None
     stamp = line[place:end].strip("[] ")
-    source = LogWriter.KERNEL
+    source, boot_stamp = LogWriter.KERNEL, ""
     if match := _CRI.match(line, end):
         inner = _SINCE_BOOT.match(line, match.end())
         end, is_syslog = (inner or match).end(), False
+        boot_stamp = inner[0] if inner else ""
         if inner is None:  # dmesg's own time would be there if a container had copied the log
             source = LogWriter.CONTAINER
     if line[end : end + 1] in ("[", " ") and (match := _CALLER.match(line, end)):
@@ -237,6 +239,7 @@ def parse_line(line: str) -> Record:  # noqa: PLR0912 - one branch for each part
         end = tag_end
         facility = _facility_of(tag, facility)
         if facility == KERN and (match := _INNER.match(line, end)):
+            boot_stamp = match[0]
             end = match.end()  # rsyslog keeps the kernel's own time behind its own
     text = line[end:].removeprefix(" ")[:TEXT_CHARS_MAX]
     return Record(
@@ -247,6 +250,7 @@ def parse_line(line: str) -> Record:  # noqa: PLR0912 - one branch for each part
         facility=facility,
         source=source,
         has_year=not (is_yearless and at_s is not None),
+        boot_stamp=boot_stamp.strip(),
         has_writer=facility is not None or not is_syslog or bool(_SINCE_BOOT.match(text)),
     )
 

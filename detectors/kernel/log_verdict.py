@@ -54,7 +54,12 @@ _LINK_UPS: Final = {
     EventKind.SLOT_LINK_DOWN: EventKind.SLOT_LINK_UP,
 }
 # Failures that a driver can mend: it says later that the device works again, however late.
-_MENDED: Final = frozenset({EventKind.NVME_DOWN, EventKind.NIC_FAULT, EventKind.PCIE_FATAL})
+_MENDED: Final = frozenset(
+    {
+        *(EventKind.NVME_DOWN, EventKind.NIC_FAULT, EventKind.PCIE_FATAL),
+        EventKind.GPU_RESET_FAILED,
+    }
+)
 # Lines that name no address, and the XIDs of the GPU that they are about.
 _GSP_XIDS: Final = frozenset({8, 62, 79, 109, 119, 120, 143, 154})
 _RESET_XIDS: Final = _GSP_XIDS | {46, 48, 64, 74, 95, 110, 140, *NVLINK5_XIDS}

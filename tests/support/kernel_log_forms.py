@@ -226,6 +226,30 @@ FORMS = [
         (EventKind.PCIE_CORRECTED, None, "", "0000:00:01.0", None, ""),
     ),
     (
+        "NVRM: nvGpuOpsReportFatalError: uvm encountered global fatal error 0x60, requiring os reboot to recover.",
+        (EventKind.UVM_FAILED, None, "global fatal error 0x60", "", None, ""),
+    ),
+    (
+        "amdgpu 0000:7c:00.0: amdgpu: ASIC reset failed with error, -62 for drm dev, 0000:7c:00.0",
+        (EventKind.GPU_RESET_FAILED, None, "ASIC reset failed", "0000:7c:00.0", None, ""),
+    ),
+    (
+        "amdgpu 0000:7c:00.0: GPU mode2 reset failed",
+        (EventKind.GPU_RESET_FAILED, None, "GPU mode2 reset failed", "0000:7c:00.0", None, ""),
+    ),
+    (
+        "amdgpu 0000:7c:00.0: GPU Recovery Failed: -62",
+        (EventKind.GPU_RESET_FAILED, None, "GPU Recovery Failed", "0000:7c:00.0", None, ""),
+    ),
+    (
+        "NETDEV WATCHDOG: eth0: transmit timed out",
+        (EventKind.NIC_HUNG, None, "transmit timed out", "eth0", None, ""),
+    ),
+    (
+        "bnxt_en 0000:41:00.0: QPLIB: cmdq[0xd3a]=0x9 status 0x3",
+        (EventKind.NIC_COMMAND, None, "0x9", "0000:41:00.0", None, ""),
+    ),
+    (
         "pcieport 0000:a9:10.0: AER: device recovery successful",
         (EventKind.DEVICE_RECOVERED, None, "recovery successful", "0000:a9:10.0", None, ""),
     ),

@@ -19,6 +19,10 @@ _LINE: Final = re.compile(r"(?:\{(\d{1,9})\})?\[Hardware Error\]: (.{0,200})")
 _SEVERITY: Final = re.compile(r"event severity: (\w{1,20})")
 _SECTION: Final = re.compile(r" *section[_ ]type: ([^,]{1,60})")
 _DEVICE: Final = re.compile(r" *device_id: (" + PCI + ")")
+OLD_RECORDS: Final = (
+    "BERT: Error records from previous boot"  # drivers/acpi/apei/bert.c: what ended it
+)
+_OLD_S_MAX: Final = 2.0  # they are printed together
 _OPEN_MAX: Final = 16  # errors whose lines are mixed with others
 _CORRECTED, _RECOVERABLE = "corrected", "recoverable"
 _KINDS: Final = {
@@ -39,6 +43,19 @@ class FirmwareErrors:
     def __init__(self) -> None:
         self._severities: dict[str, str] = {}
         self._pcie: dict[str, KernelEvent] = {}  # awaiting their device's line
+        self._is_after_old, self._old_at_s = False, 0.0
+
+    def note_old(self, record: Record) -> None:
+        """Keep that the records of the last boot come next."""
+        self._is_after_old, self._old_at_s = True, record.at_s or 0.0
+
+    def in_its_boot(self, event: KernelEvent) -> KernelEvent:
+        """Return the event, of another kind where the last boot left it; this one's have a number in braces."""
+        if not self._is_after_old or not event.text.startswith("[Hardware Error]: "):
+            return event
+        if event.at_s is not None and not 0 <= event.at_s - self._old_at_s <= _OLD_S_MAX:
+            return event
+        return replace(event, kind=EventKind.MACHINE_CHECK_OLD)
 
     def match(self, record: Record) -> KernelEvent | None:
         """Return the event that this line completes."""

@@ -174,6 +174,13 @@ GPU_RULES: Final[tuple[Rule, ...]] = (
         "open-gpu-kernel-modules: kernel_gsp.c; the dmesg sample of an XID 119",
     ),
     rule(
+        "global fatal error",
+        r"(?:NVRM:? (?:GPU\d{1,3} )?(?:nvGpuOpsReportFatalError: )?uvm encountered (?P<sub_code>global fatal error 0x[0-9a-f]{1,4})"
+        r"|nvidia-uvm: .{0,120}?Encountered a global fatal error: )",
+        _K.UVM_FAILED,
+        "open-gpu-kernel-modules: nv_gpu_ops.c, nvGpuOpsReportFatalError, which asks for a reboot of the node; uvm_global.c",
+    ),
+    rule(
         "eartbeat tim",
         r"NVRM: (?:GPU\d{1,3} )?(?P<sub_code>_?kgsp\w{1,40}): (?:GSP(?:[ -]RM)? )?[Hh]eartbeat timed? ?out",
         _K.GSP_HEARTBEAT,
@@ -304,10 +311,22 @@ GPU_RULES: Final[tuple[Rule, ...]] = (
         "drivers/gpu/drm/amd/amdgpu/amdgpu_device.c",
     ),
     rule(
-        "GPU mode1 reset failed",
-        _AMD + r"(?P<sub_code>GPU mode1 reset failed)",
+        "GPU reset",
+        _AMD + r"(?P<sub_code>GPU reset)\(\d{1,9}\) succeeded",
+        _K.DEVICE_RECOVERED,
+        "drivers/gpu/drm/amd/amdgpu/amdgpu_device.c: after the resume; another sort of reset may have failed before",
+    ),
+    rule(
+        " reset failed",
+        _AMD + r"(?P<sub_code>GPU mode\d reset failed|ASIC reset failed)",
         _K.GPU_RESET_FAILED,
-        "drivers/gpu/drm/amd/amdgpu/amdgpu_device.c",
+        "drivers/gpu/drm/amd/amdgpu/amdgpu_device.c, amdgpu_reset.c",
+    ),
+    rule(
+        "GPU Recovery Failed",
+        _AMD + r"(?P<sub_code>GPU Recovery Failed)",
+        _K.GPU_RESET_FAILED,
+        "drivers/gpu/drm/amd/amdgpu/amdgpu_device.c, amdgpu_device_gpu_recover",
     ),
     rule(
         "device lost from bus",

@@ -21,7 +21,7 @@ from detectors.kernel.event import (
 from detectors.kernel.log import LogWriter, Record
 from detectors.kernel.rules.cages import Cages
 from detectors.kernel.rules.fabric_manager import FABRIC_RULES
-from detectors.kernel.rules.firmware_errors import FirmwareErrors
+from detectors.kernel.rules.firmware_errors import OLD_RECORDS, FirmwareErrors
 from detectors.kernel.rules.gpu import GPU_RULES, SEVERITIES
 from detectors.kernel.rules.host import HOST_RULES
 from detectors.kernel.rules.injected import INJECTIONS, InjectedErrors
@@ -32,6 +32,8 @@ from detectors.kernel.rules.storage import STORAGE_RULES
 PAIR_S_MAX: Final = 2.0  # from an announcement to its detail: one interrupt and its printing
 REMOVAL_S_MAX: Final = 5.0  # for requests that fail because nvme disconnect removed their disk
 _PENDING_MAX: Final = 64  # announcements that await their detail
+_RESTARTED: Final = frozenset({EventKind.NVME_DOWN, EventKind.GPU_RESET_FAILED})
+_STARTS: Final = frozenset({"GPU reset", "poll queues"})
 _FOUND_MAX: Final = 256  # texts whose meaning is remembered
 
 # The first rule whose pattern matches decides. Each form comes from the source of the kernel or a
@@ -50,6 +52,7 @@ _CONTEXTS: Final = (
         "available path - failing I/O",
     ),
     *("[Hardware Error]", "The NVIDIA GPU ", "installed in this system", "NVRM: Xid ("),
+    OLD_RECORDS,
     INJECTING,
     *INJECTIONS,
 )
@@ -213,19 +216,19 @@ class SwitchErrors:
         return replace(event, sub_code=severity)
 
 
-class DiskStarts:
-    """Separates the start of a disk that had failed from the first: the driver prints one line for both."""
+class Restarts:
+    """Separates the start of a device that had failed from any other: its driver prints one line for both."""
 
     def __init__(self) -> None:
         self._failed: dict[str, None] = {}
 
-    def is_first(self, event: KernelEvent) -> bool:
-        """Return whether the event is only the start of a disk that has not failed before."""
-        if event.kind is EventKind.NVME_DOWN:
+    def is_ordinary(self, event: KernelEvent) -> bool:
+        """Return whether the event is only the start of a device that has not failed before."""
+        if event.kind in _RESTARTED:
             self._failed[event.device] = None
             while len(self._failed) > _PENDING_MAX:
                 del self._failed[next(iter(self._failed))]
-        is_start = event.kind is EventKind.DEVICE_RECOVERED and event.device.startswith("nvme")
+        is_start = event.kind is EventKind.DEVICE_RECOVERED and event.sub_code in _STARTS
         return is_start and event.device not in self._failed
 
 
@@ -242,7 +245,7 @@ class Matcher:
         self._cages = Cages()
         self._firmware = FirmwareErrors()
         self._paths = NvmePaths()
-        self._starts = DiskStarts()
+        self._restarts = Restarts()
         self._switches = SwitchErrors()
         self._split = SplitMessages()
         self._pages = PoisonedPages()
@@ -255,14 +258,14 @@ class Matcher:
         if "[Hardware Error]" in record.text:
             self._pages.note_report(record)
             if event := self._firmware.match(record):
-                return event
+                return self._firmware.in_its_boot(event)
         result = self._search(record)
         device = self._split.end(record, result[1] if result else None)
         if result is None:
             return None
         rule, found = result
-        event = self._pages.judge(record, found)
-        if event is None or self._tests.has_injected(event) or self._starts.is_first(event):
+        event = self._pages.judge(record, self._firmware.in_its_boot(found))
+        if event is None or self._tests.has_injected(event) or self._restarts.is_ordinary(event):
             return None
         if device and not event.device:
             event = replace(event, device=device)
@@ -307,6 +310,8 @@ class Matcher:
         text = record.text
         if text.startswith("NVRM: The NVIDIA "):
             self._split.note(record)
+        elif text.startswith(OLD_RECORDS):
+            self._firmware.note_old(record)
         return (
             ("ill" in text and self._is_oom_context(text))
             or ("mlx5_core" in text and self._cages.is_empty(record))

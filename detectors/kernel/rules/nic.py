@@ -139,6 +139,14 @@ NIC_RULES: Final[tuple[Rule, ...]] = (
     ),
     rule(
         "bnxt_en",
+        r"bnxt_en "
+        + _PCI_NETDEV
+        + r"QPLIB: cmdq\[0x[0-9a-f]{1,8}\]=(?P<sub_code>0x[0-9a-f]{1,8}) status 0x[1-9a-f]",
+        _K.NIC_COMMAND,
+        "drivers/infiniband/hw/bnxt_re/qplib_rcfw.c: the firmware refuses a program's queue",
+    ),
+    rule(
+        "bnxt_en",
         r"bnxt_en " + _PCI_NETDEV + r"(?:Error|Resp cmpl intr err|hwrm) .{0,40}?"
         r"(?:msg:? \{?|req_type )(?P<sub_code>0x[0-9a-f]{1,4})",
         _K.NIC_COMMAND,
@@ -411,10 +419,10 @@ NIC_RULES: Final[tuple[Rule, ...]] = (
     # --- cards that stand still
     rule(
         "NETDEV WATCHDOG",
-        r"NETDEV WATCHDOG: (?:CPU: \d+: )?(?P<netdev>[\w.-]{1,32}) ?\([^)]{1,32}\): "
-        r"transmit queue \d+ timed out",
+        r"NETDEV WATCHDOG: (?:CPU: \d+: )?(?P<netdev>[\w.-]{1,32})(?: ?\([^)]{1,32}\))?: "
+        r"transmit (?:queue \d+ )?timed out",
         _K.NIC_HUNG,
-        "net/sched/sch_generic.c, dev_watchdog, before 6.5",
+        "net/sched/sch_generic.c, dev_watchdog, before 6.5; before 2.6.30 without driver and queue",
         sub_code="transmit timed out",
     ),
     rule(

@@ -326,9 +326,9 @@ STORAGE_RULES: Final[tuple[Rule, ...]] = (
     ),
     rule(
         "nvme",
-        r"nvme (?P<disk>nvme\d{1,4}): (?:\d{1,5}/){2}\d{1,5} (?P<sub_code>(?:default/read|read/write)/poll queues)",
+        r"nvme (?P<disk>nvme\d{1,4}): (?:\d{1,5}/){2}\d{1,5} (?:default/read|read/write)/(?P<sub_code>poll queues)",
         _K.DEVICE_RECOVERED,
-        "drivers/nvme/host/pci.c since 5.0: printed at the end of each start; the first is none (matcher.py)",
+        "drivers/nvme/host/pci.c since 5.0: printed at the end of each start; one without a failure before is no event (matcher.py)",
         needles=("/poll queues",),
     ),
     rule(
