@@ -20,12 +20,12 @@ from recovery.launcher.processes.process_tree import (
     ProcessRef,
     ancestors,
     descendants,
+    read_environ,
     read_processes,
 )
 
 _JOB_VARIABLES: Final = (b"SLURM_JOB_ID", b"SLURM_JOBID")
 _MARK_VARIABLES: Final = (ENV_JOB_ID.encode(), ENV_GUARDIAN.encode())
-_ENVIRON_BYTES_MAX: Final = 6 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +124,7 @@ def _add_unnamed(
 def _read_environment(pid: int, root: str) -> tuple[set[str], frozenset[str]] | None:
     """Return the Slurm jobs and the rankmend runs that a process was started with; None: unreadable."""
     try:
-        with Path(root, str(pid), "environ").open("rb") as file:
-            words = file.read(_ENVIRON_BYTES_MAX).split(b"\0")
+        words = read_environ(pid, root).split(b"\0")
     except (FileNotFoundError, ProcessLookupError):
         return set(), frozenset()
     except OSError:

@@ -14,6 +14,7 @@ import os
 import select
 import signal
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from typing import Final
 
 from rankmend.errors import SourceError
@@ -145,9 +146,11 @@ def _search(
     for pid in settled_pids(root):
         if pid in skip:
             continue
-        os.write(write_end, b"reading %d\n" % pid)
+        reading = b"reading %d\n" % pid
+        os.write(write_end, reading)
         try:
-            kind, ref = read_mark(pid, job_id, root, node) or (None, None)
+            on_exec = partial(os.write, write_end, reading)  # it waits, and is not stuck
+            kind, ref = read_mark(pid, job_id, root, node, on_exec) or (None, None)
         except PermissionError:
             if is_of_this_user(pid, root):
                 os.write(write_end, b"unreadable %d\n" % pid)

@@ -6,7 +6,8 @@ lock of that process, which a stuck driver call can hold for ever: a caller that
 `find_marked` in a child that can be left behind, as the guardian does. /proc/PID/stat takes no such
 lock.
 
-Source: proc(5), proc_pid_stat(5), proc_pid_status(5), pid_namespaces(7); PF_EXITING in include/linux/sched.h.
+Source: proc(5), proc_pid_stat(5), proc_pid_status(5), pid_namespaces(7); PF_EXITING and PF_KTHREAD in include/linux/sched.h;
+load_elf_binary in fs/binfmt_elf.c.
 Imports stay few: the guardian runs this without site-packages.
 """
 
@@ -32,6 +33,7 @@ ENV_LAUNCHER: Final = "RANKMEND_LAUNCHER"
 """Mark beside the job's: the launcher whose guardian started it (`processes.identity`)."""
 
 _PF_EXITING: Final = 0x4
+_PF_KTHREAD: Final = 0x00200000
 _GONE: Final = frozenset("ZXx")
 _STAT_BYTES_MAX: Final = 8192
 # The kernel gives arguments and environment at most 6 MiB (execve(2): 3/4 of _STK_LIM).
@@ -42,6 +44,9 @@ _POLL_S: Final = 0.002
 _POLL_S_MAX: Final = 0.05
 _LISTINGS_MAX: Final = 10  # on a machine that starts processes faster than they are listed
 _WCHAN_BYTES_MAX: Final = 128
+_EXEC_LOOK_S: Final = 0.001
+# An exec shows no environment for some 100 us, on a busy machine for as long as it waits for a processor.
+_EXEC_S_MAX: Final = 10.0
 
 LOOK_S: Final = 2.0  # between two looks for a process that was not found
 
@@ -267,14 +272,19 @@ def is_attempt_within(attempt: int | None, attempt_through: int | None) -> bool:
 
 
 def read_mark(
-    pid: int, job_id: str, root: str = PROC, node: str | None = None
+    pid: int,
+    job_id: str,
+    root: str = PROC,
+    node: str | None = None,
+    on_exec: Callable[[], object] = lambda: None,
 ) -> tuple[MarkKind, ProcessRef] | None:
     """Return a living process if it carries the mark of this job, else None.
 
     With ``node``, a mark that names another node does not count; a mark that names none does. Raises PermissionError where this user may not look.
+    ``on_exec``: as in `read_environ`.
     """
     try:
-        environ = b"\0" + _read(f"{root}/{pid}/environ", _ENVIRON_BYTES_MAX)
+        environ = b"\0" + read_environ(pid, root, on_exec)
     except PermissionError:
         raise
     except OSError:
@@ -295,9 +305,40 @@ def read_mark(
     return MarkKind.RANK, ProcessRef(pid, state.start_ticks, number, launcher)
 
 
-def read_environ(pid: int, root: str = PROC) -> bytes:
-    """Return the environment that a process was started with. May hang where the process is stuck in a driver."""
-    return _read(f"{root}/{pid}/environ", _ENVIRON_BYTES_MAX)
+def read_environ(pid: int, root: str = PROC, on_exec: Callable[[], object] = lambda: None) -> bytes:
+    """Return the environment that a process was started with. May hang where the process is stuck in a driver.
+
+    Within execve the kernel shows none: the old memory is gone, and the stack with the new environment isn't there yet.
+    Such a process is looked at again, after a call of ``on_exec``, until it runs; PermissionError, as of one that
+    can't be read, where that takes too long.
+    """
+    deadline_s = time.monotonic() + _EXEC_S_MAX
+    while True:
+        environ = _read(f"{root}/{pid}/environ", _ENVIRON_BYTES_MAX)
+        if environ or _has_no_environ(pid, root):
+            return environ
+        if time.monotonic() >= deadline_s:
+            raise PermissionError(f"process {pid} is within execve")
+        on_exec()
+        time.sleep(_EXEC_LOOK_S)
+
+
+def _has_no_environ(pid: int, root: str) -> bool:
+    """Return whether an environment that was read as empty is empty, and not that of a process within execve.
+
+    By /proc/PID/stat: startcode (field 26) is the last that execve sets, 0 until then, after env_start and env_end
+    (50 and 51). Who may not look reads 1, 0 and 0, and no environment either.
+    """
+    try:
+        data = _read(f"{root}/{pid}/stat", _STAT_BYTES_MAX)
+        fields = data[data.rindex(b")") + 2 :].split()
+        flags, start_code = int(fields[6]), int(fields[23])
+        begin, end = int(fields[47]), int(fields[48])
+    except (OSError, ValueError, IndexError):  # gone, or Linux before 3.5
+        return True
+    if flags & (_PF_KTHREAD | _PF_EXITING):
+        return True
+    return start_code != 0 and begin == end
 
 
 def read_status(pid: int | str, root: str = PROC) -> dict[str, str]:

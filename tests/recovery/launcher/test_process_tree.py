@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from rankmend.errors import SourceError
 from recovery.launcher.processes.process_tree import (
     KernelProcess,
+    MarkKind,
     ProcessRef,
     ancestors,
     descendants,
@@ -27,6 +28,7 @@ from recovery.launcher.processes.process_tree import (
     kill_all,
     parse_memory,
     parse_stat,
+    read_mark,
     read_processes,
     read_state,
     search_marks,
@@ -132,14 +134,24 @@ def test_zombie_is_gone_unless_a_thread_of_it_lives(
 
 
 def add_process(
-    root: Path, pid: int, ppid: int, environ: bytes = b"", letter: str = "S", start: int = 0
+    root: Path,
+    pid: int,
+    ppid: int,
+    environ: bytes = b"",
+    letter: str = "S",
+    start: int = 0,
+    *,
+    flags: int = 0,
+    code_at: int = 9,
+    environ_at: tuple[int, int] = (7, 7),
 ) -> None:
     folder = root / str(pid)
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     (folder / "environ").write_bytes(environ)
+    begin, end = environ_at
     (folder / "stat").write_text(
-        f"{pid} (a b) {letter} {ppid} {pid} {pid} 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 "
-        f"{start or pid * 10} 0 7 0\n"
+        f"{pid} (a b) {letter} {ppid} {pid} {pid} 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 1 0 "
+        f"{start or pid * 10} 0 7 0 {code_at}{' 0' * 23} {begin} {end} 0\n"
     )
 
 
@@ -207,6 +219,45 @@ def test_marks_are_found_by_job_and_attempt(tmp_path: Path) -> None:
     assert marked.guardians == (ProcessRef(16, 160),)
     assert marked.unreadable == ()
     assert len(search_marks(JOB, None, str(tmp_path)).processes) == 5
+
+
+@pytest.mark.parametrize(
+    ("code_at", "environ_at"),
+    [(0, (0, 0)), (0, (7, 7)), (9, (7, 99))],
+    ids=["no stack yet", "a stack without variables", "done since its environment was read"],
+)
+def test_process_within_execve_is_looked_at_again_until_it_shows_its_environment(
+    tmp_path: Path, code_at: int, environ_at: tuple[int, int]
+) -> None:
+    mark = f"RANKMEND_JOB_ID={JOB}\0RANKMEND_ATTEMPT=1\0".encode()
+    add_process(tmp_path, 10, 1, b"", code_at=code_at, environ_at=environ_at)
+    looks: list[int] = []
+
+    def go_on() -> None:
+        looks.append(10)
+        if len(looks) == 2:
+            add_process(tmp_path, 10, 1, mark, environ_at=(7, 7 + len(mark)))
+
+    found = read_mark(10, JOB, str(tmp_path), on_exec=go_on)
+
+    assert found == (MarkKind.RANK, ProcessRef(10, 100, 1))
+    assert looks == [10, 10]
+
+
+@pytest.mark.parametrize(
+    ("flags", "code_at", "environ_at"),
+    [(0, 9, (7, 7)), (0x00200000, 0, (0, 0)), (0x4, 0, (0, 0)), (0, 1, (0, 0))],
+    ids=["none", "kernel thread", "exiting", "hidden from us"],
+)
+def test_process_without_an_environment_is_looked_at_once(
+    tmp_path: Path, flags: int, code_at: int, environ_at: tuple[int, int]
+) -> None:
+    add_process(tmp_path, 10, 1, b"", flags=flags, code_at=code_at, environ_at=environ_at)
+
+    def refuse() -> None:
+        pytest.fail("it is within no execve")
+
+    assert read_mark(10, JOB, str(tmp_path), on_exec=refuse) is None
 
 
 @given(st.binary(max_size=300))
@@ -361,9 +412,22 @@ def start_marked(
 ) -> subprocess.Popen[bytes]:
     env = {**os.environ, "RANKMEND_JOB_ID": job_id, "RANKMEND_ATTEMPT": str(attempt)}
     env["RANKMEND_LAUNCHER"] = launcher
-    process = subprocess.Popen(argv, env=env, stdout=subprocess.PIPE)
-    eventually(lambda: process.pid in {ref.pid for ref in find_marked(job_id)})
-    return process
+    return subprocess.Popen(argv, env=env, stdout=subprocess.PIPE)
+
+
+def test_process_that_becomes_one_program_after_the_other_is_never_overlooked() -> None:
+    """One look in twenty fell within an execve, and found nothing."""
+    job_id = str(uuid.uuid4())
+    again = 'exec sh -c "$0" "$0"'
+    process = start_marked(job_id, 1, "sh", "-c", again, again)
+    assert process.stdout is not None
+
+    found = [read_mark(process.pid, job_id) for _look in range(500)]
+
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    assert None not in found
 
 
 def test_leftovers_of_old_attempts_are_killed_with_their_children_and_newer_ones_are_not() -> None:
