@@ -33,6 +33,7 @@ from recovery.launcher.processes.process_tree import (
     is_of_this_user,
     read_mark,
     read_processes,
+    read_state,
     send_kill,
     settled_pids,
     survivor,
@@ -45,6 +46,7 @@ _LOOK_S: Final = (
 )
 _ROUND_S_MAX: Final = 0.25  # a round also begins at once when a child of the guardian ends
 _STANDSTILL_S: Final = 2.0  # reading one environment takes about 20 us
+_STARVED_S: Final = 60.0  # of a search that a busy or paused machine gives no processor
 _SKIPPED_MAX: Final = 8  # processes that block a search; each costs a standstill
 _SEARCHES_MAX: Final = 100
 _EMPTY_LOOKS: Final = 2
@@ -101,7 +103,7 @@ class MarkSearch:
                 return True
 
     def is_stuck(self, now_s: float) -> bool:
-        return now_s - self._moved_at_s >= _STANDSTILL_S
+        return stands_still(self.pid, now_s - self._moved_at_s)
 
     def close(self) -> None:
         os.close(self._pipe)
@@ -119,6 +121,17 @@ class MarkSearch:
         else:
             pid, start_ticks, attempt = map(int, numbers)
             self.found.append(ProcessRef(pid, start_ticks, None if attempt < 0 else attempt))
+
+
+def stands_still(pid: int, silent_s: float, root: str = PROC) -> bool:
+    """Return whether a search that has reported nothing for so long is blocked, and not only waits for a processor.
+
+    What it reads when it is taken for blocked is passed over: on a busy machine that could be a process of the job.
+    """
+    if silent_s < _STANDSTILL_S:
+        return False
+    state = read_state(pid, root)
+    return state is None or state.letter != "R" or silent_s >= _STARVED_S
 
 
 def become_child(guardian_pid: int, write_end: int | None = None) -> None:

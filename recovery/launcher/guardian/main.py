@@ -317,7 +317,8 @@ class GuardianProcess:
         if self._last_word is None:
             return True
         assert self._lost_at_s is not None, "called once the launcher is lost"
-        if os.getppid() == self._launcher_pid:
+        is_there = os.getppid() == self._launcher_pid
+        if is_there and not is_process_exiting(self._launcher_pid):
             return now_s - self._lost_at_s >= LAUNCHER_END_S_MAX
         (program, *arguments), standard_input = self._last_word
         argv = [program, *arguments, str(max(0, self._newest_attempt))]
