@@ -182,7 +182,7 @@ def test_the_end_of_the_server_stops_no_rank_and_another_one_follows(
     )
 
     assert is_running(spawned.pid)
-    assert not is_running(server)
+    node.until(lambda: not is_running(server))  # killed, but the kernel may not be done with it
     assert node.fork(node.script("print('hello')"), rank=1)
     node.of(Exited)
     assert node.output(1).read_text() == "hello\n"
@@ -258,8 +258,9 @@ def test_an_attempt_that_is_fenced_at_any_stage_runs_no_program(node: Node, stag
     assert marked == []
     if stage in MARKED:
         assert not is_running(pid)
-    elif is_running(pid):  # not its attempt's yet: it ends by itself
-        os.kill(pid, signal.SIGCONT)
+    else:  # not its attempt's yet: it ends by itself
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
         node.until(lambda: not is_running(pid))
     assert not (node.folder / "ran").exists()
     assert is_running(server), "it belongs to no attempt"
@@ -536,12 +537,13 @@ def test_package_that_loads_rankmends_entry_point_for_torchrun_is_shared(
 def test_an_import_that_hangs_is_left_out_with_what_it_has_started(node: Node) -> None:
     node.add_package("hanging", "import os, time; os.fork(); time.sleep(600)")
     node.add_package("whole", "")
-    node.server = node.make_server(try_s_max=5.0, guesses=0)
+    # Long enough for what does not hang, on a busy machine, too.
+    node.server = node.make_server(try_s_max=20.0, guesses=0)
 
     node.make_ready(["json", "hanging", "whole"])
 
     assert node.server.left_out == {
-        "hanging": "ends the process at import, or takes over 5 s",
+        "hanging": "ends the process at import, or takes over 20 s",
     }
     node.until(
         lambda: {one.pid for one in find_marked(node.job_id)} - waiting(node) == {node.server.pid}
