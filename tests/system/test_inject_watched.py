@@ -17,6 +17,7 @@ from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.watched_jobs import OPTIMIZER
 
 pytestmark = pytest.mark.process
+PF_EXITING = 0x4  # include/linux/sched.h
 TRAIN = """
 import time
 from torch.optim.optimizer import SGD
@@ -165,7 +166,10 @@ def test_rank_whose_process_is_about_to_end_is_no_target(pair: WatchedPair, tmp_
     rank = pair.found()[1]
     inner = tmp_path / "proc" / str(rank.process.pid)
     inner.mkdir(parents=True)
-    (inner / "stat").write_bytes(Path(f"/proc/{rank.process.pid}/stat").read_bytes())
+    before, _name, after = Path(f"/proc/{rank.process.pid}/stat").read_text().rpartition(") ")
+    fields = after.split()
+    fields[6] = str(PF_EXITING)
+    (inner / "stat").write_text(f"{before}) {' '.join(fields)}\n")
     (inner / "environ").touch()  # as the kernel shows it once its memory has gone
 
     found = find_watched_ranks(proc=str(tmp_path / "proc"))

@@ -213,7 +213,7 @@ def process(folder: Path) -> Iterator["subprocess.Popen[bytes]"]:
 
 
 def test_the_jobs_of_a_controller_that_was_killed_are_taken_over(tmp_path: Path, url: str) -> None:
-    folder = configure(tmp_path / "a", url, lease_s=4.0)
+    folder = configure(tmp_path / "a", url, lease_s=12.0)  # it must not end before the kill
     port = port_of(folder)
     with process(folder) as first:
         alone = Running(folder, None, port)  # type: ignore[arg-type]
@@ -251,7 +251,7 @@ def test_while_the_database_is_away_nothing_is_decided_and_its_return_is_enough(
 ) -> None:
     with running_server() as server:
         url = server.url(server.make_database(), "controller")
-        with running(configure(tmp_path / "a", url, lease_s=2.0)) as up:
+        with running(configure(tmp_path / "a", url, lease_s=6.0)) as up:
             speakers = join(up, "n1", "n2")
             server.stop("immediate")  # as by kill -9
             eventually(lambda: up.service.backend.database_away_s() is not None, "it is noticed")

@@ -1,5 +1,6 @@
 """One writer for each journal: the database refuses whoever has lost the lease, whatever that one believes."""
 
+import os
 import signal
 import threading
 import uuid
@@ -11,7 +12,7 @@ from rankmend.errors import JournalError
 from recovery.journal.attempt_records import Milestone
 from recovery.journal.open_journal import JournalMovedError
 from recovery.journal.postgres.database import LeaseLostError, StatementRefusedError
-from recovery.journal.postgres.leases import HeldByOtherError, JournalLease, Leases
+from recovery.journal.postgres.leases import HeldByOtherError, JournalLease
 from recovery.journal.postgres.postgres_journal import PostgresJournal
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.journals import PostgresPlace
@@ -25,14 +26,14 @@ def place(postgres: PostgresServer) -> PostgresPlace:
     return PostgresPlace.make(postgres)
 
 
-def age(place: PostgresPlace, leases: Leases, seconds: float) -> None:
+def age(place: PostgresPlace, controller_id: object, seconds: float) -> None:
     """Move the end of a controller's leases, as time does."""
     place.server.ask(
         place.database,
         "UPDATE rankmend.controller SET expires_at = expires_at - make_interval(secs => %s)"
         " WHERE controller_id = %s",
         seconds,
-        leases.controller_id,
+        controller_id,
     )
 
 
@@ -40,13 +41,17 @@ def test_a_writer_that_was_stopped_beyond_its_lease_writes_nothing_once_another_
     place: PostgresPlace,
 ) -> None:
     """The stopped one has not noticed, and believes that the job is its own."""
-    with place.start_writer(lease_s=3.0) as stopped:
+    with place.start_writer(lease_s=3600) as stopped:
         assert stopped.stdout is not None
         acknowledged = 0
         while acknowledged < 5:
             acknowledged = int(stopped.stdout.readline())
         stopped.send_signal(signal.SIGSTOP)
         try:
+            os.waitid(os.P_PID, stopped.pid, os.WSTOPPED | os.WNOWAIT)  # it renews nothing now
+            holder = "SELECT holder FROM rankmend.journal WHERE name = %s"
+            ((writer,),) = place.server.ask(place.database, holder, place.name)
+            age(place, writer, 3600)
             with place.opened(waits=True) as journal:
                 taken_at = journal.last_number
                 journal.append(Milestone(2, 1))
@@ -83,7 +88,7 @@ def test_a_lease_that_expired_is_taken_over_under_the_next_epoch_and_the_old_one
         old = leases.take(place.name)
         journal = PostgresJournal(first, leases, old, SystemClock(), "boot-1")
         journal.append(Milestone(1, 1))
-        age(place, leases, 3600)
+        age(place, leases.controller_id, 3600)
 
         new = others.take(place.name)
 
@@ -102,7 +107,7 @@ def test_nothing_is_written_under_a_lease_that_has_expired_even_if_nobody_took_i
         journal = PostgresJournal(
             database, leases, leases.take(place.name), SystemClock(), "boot-1"
         )
-        age(place, leases, 3600)
+        age(place, leases.controller_id, 3600)
 
         with pytest.raises(LeaseLostError, match="has expired"):
             journal.append(Milestone(1, 1))
@@ -119,7 +124,7 @@ def test_an_expiry_from_a_clock_that_ran_ahead_does_not_keep_a_job_from_others(
     url = place.server.url(place.database, "controller")
     with connected(url, lease_s=3600) as (_first, leases), connected(url) as (_second, others):
         leases.take(place.name)
-        age(place, leases, -86400.0)
+        age(place, leases.controller_id, -86400.0)
 
         assert others.take(place.name).epoch == 2
 
@@ -157,7 +162,7 @@ def test_a_taker_waits_for_a_write_that_is_under_way_and_reads_it(place: Postgre
                 " '{x}', ARRAY[decode(repeat('00', 16), 'hex')])",
                 (place.name, leases.controller_id, lease.epoch),
             )
-            age(place, leases, 3600)
+            age(place, leases.controller_id, 3600)
             taker = threading.Thread(target=lambda: taken.append(others.take(place.name)))
             taker.start()
             eventually(
@@ -237,7 +242,7 @@ def test_a_stopped_controller_is_not_alive_and_cannot_write_the_clusters_journal
         journal = PostgresJournal(
             database, leases, JournalLease("cluster", 0), SystemClock(), "b", is_shared=True
         )
-        age(place, leases, 3600)
+        age(place, leases.controller_id, 3600)
 
         with pytest.raises(JournalError, match=r"can't be written: .*has expired"):
             journal.append(Milestone(1, 1))
