@@ -97,8 +97,13 @@ class Launcher:
         self.attempts: dict[int, float] = {}  # when each was ordered
         self.is_dead = False
         self._port = 20_001
+        self._lock = threading.Lock()  # one says what it has read before another says something
 
     def turn(self) -> None:
+        with self._lock:
+            self._turn()
+
+    def _turn(self) -> None:
         order = self._board.newest(self.job_id, self.node)
         report = self.report
         if order is not None and order.revision > report.revision:
@@ -134,12 +139,13 @@ class Launcher:
         return order is not None and order.revision > self.report.revision
 
     def kill(self) -> None:
-        self.is_dead = True
-        first, *others = self.report.ranks
-        first = replace(
-            first, process_state="", exit=RankExit(0.1, None, 9, False, False, None, ())
-        )
-        self._say(replace(self.report, ranks=(first, *others)))
+        with self._lock:
+            self.is_dead = True
+            first, *others = self.report.ranks
+            first = replace(
+                first, process_state="", exit=RankExit(0.1, None, 9, False, False, None, ())
+            )
+            self._say(replace(self.report, ranks=(first, *others)))
 
     def _say(self, report: Report) -> None:
         self.report = replace(report, number=self.report.number + 1)

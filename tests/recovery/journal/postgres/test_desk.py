@@ -17,6 +17,7 @@ from recovery.journal.slurm_records import SlurmAct, SlurmActs, SlurmOutcome
 from recovery.schedulers.slurm.client import SlurmClient
 from recovery.schedulers.slurm.commands import SlurmAwayError, SlurmCommands, is_reading
 from recovery.schedulers.slurm.desk import SlurmDesk
+from recovery.schedulers.slurm.desk_lease import act_timeout_s
 from recovery.schedulers.slurm.limits import SlurmLimits
 from recovery.schedulers.slurm.requests import SchedulerAction, SchedulerRequest
 from recovery.service.desk_service import DeskService
@@ -255,7 +256,7 @@ def test_no_request_is_handed_in_to_an_older_controller_that_would_not_read_it(s
 
 @pytest.mark.parametrize(
     ("left_s", "timeout"),
-    [(100.0, 5.0), (6.5, 5.0), (4.0, 3.0), (2.0, 1.0), (1.9, None), (0.0, None)],
+    [(1000.0, 300.0), (301.5, 300.0), (200.0, 199.0), (1.9, None), (0.0, None)],
 )
 def test_what_changes_slurm_ends_a_second_before_the_lease_and_is_not_begun_with_less_than_a_second(
     tmp_path: Path, left_s: float, timeout: float | None
@@ -263,9 +264,10 @@ def test_what_changes_slurm_ends_a_second_before_the_lease_and_is_not_begun_with
     program = tmp_path / "scontrol"
     program.write_text("#!/bin/sh\nps -o args= $PPID\n")
     program.chmod(0o755)
-    run = SlurmCommands(5.0, {"PATH": "/usr/bin:/bin"}, str(tmp_path), lambda: left_s)
+    run = SlurmCommands(300.0, {"PATH": "/usr/bin:/bin"}, str(tmp_path), lambda: left_s)
 
-    assert "KILL 5 " in run(["scontrol", "show", "node", "n1"])
+    assert act_timeout_s(300.0, 2.0) == 1.0, "just enough"
+    assert "KILL 300 " in run(["scontrol", "show", "node", "n1"])
     if timeout is None:
         with pytest.raises(SlurmAwayError, match=r"not run: the lease has only .* s left"):
             run(["scontrol", "update", "nodename=n1", "state=drain"])
