@@ -138,8 +138,8 @@ def site(tmp_path: Path) -> Iterator[Site]:
             (folder / "controller.toml").write_text(
                 f'listen = "{urls[-1].removeprefix("http://")}"\nstate_dir = "{folder}/state"\n'
                 f'policy_file = "{policy}"\njournal = "{server.url(name, "controller")}"\n'
-                f'[postgres]\nlease_s = 8.0\nurl = "{urls[-1]}"\n'
-                f'[slurm]\nenabled = true\nact = true\nfolder = "{programs}"\nnodes_drained_percent = 100.0\ntimeout_s = 8.0\n'
+                f'[postgres]\nlease_s = 20.0\nurl = "{urls[-1]}"\n'
+                f'[slurm]\nenabled = true\nact = true\nfolder = "{programs}"\nnodes_drained_percent = 100.0\ntimeout_s = 15.0\n'
             )
             controllers.append(stack.enter_context(controller_process(folder, **slurm.environment)))
         job = Job(0, 2, urls, None, Seen())

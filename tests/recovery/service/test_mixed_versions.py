@@ -29,6 +29,7 @@ from tests.support.postgres import PostgresServer, connected
 from tests.support.service import join_of, running, two_speakers
 
 pytestmark = [pytest.mark.site, pytest.mark.safety]
+LEASE_S = 30.0  # a controller loses no lease, and begins no epoch, because the machine is busy
 HELD = NodeHeld("n9", Hold.DRAIN, "alice", "r", None)
 RAW = "SELECT number, kind, minor, body, checksum FROM rankmend.record WHERE journal = %s ORDER BY number"
 
@@ -64,7 +65,7 @@ def add_newer_field(postgres: PostgresServer, name: str) -> None:
 
 def start_job(folder: Path, url: str) -> tuple[str, int]:
     """Have a job begin at a controller, and return its id and epoch once that one has ended."""
-    with running(configure(folder, url)) as first:
+    with running(configure(folder, url, lease_s=LEASE_S)) as first:
         speakers = two_speakers(first.client())
         for one in speakers:
             one.obey()
@@ -96,7 +97,7 @@ def test_kinds_and_fields_of_a_newer_controller_are_carried_and_the_job_goes_on(
     add_newer_field(postgres, name)
     before = {one: postgres.ask(name, RAW, one) for one in (journal, "cluster")}
 
-    with running(configure(tmp_path / "b", url)) as older:
+    with running(configure(tmp_path / "b", url, lease_s=LEASE_S)) as older:
         jobs, desk = older.service.worker.jobs, older.service.worker.desk
         eventually(lambda: job_id in jobs.running, "the job is taken up")
         job = jobs.running[job_id]
@@ -121,7 +122,7 @@ def test_a_new_run_of_a_job_under_the_older_controller_keeps_the_newer_ones_sett
 ) -> None:
     name = postgres.make_database()
     url = postgres.url(name, "controller")
-    with running(configure(tmp_path / "a", url)) as first:
+    with running(configure(tmp_path / "a", url, lease_s=LEASE_S)) as first:
         speakers = two_speakers(first.client())
         for one in speakers:
             one.obey()
@@ -129,7 +130,7 @@ def test_a_new_run_of_a_job_under_the_older_controller_keeps_the_newer_ones_sett
         eventually(lambda: not first.service.worker.jobs.running, "the job has ended")
     add_newer_field(postgres, name)
 
-    with running(configure(tmp_path / "b", url)) as older:
+    with running(configure(tmp_path / "b", url, lease_s=LEASE_S)) as older:
         told = older.client().join(join_of("n1", run="again", launcher_id="another"))
         assert told.job_id in older.service.worker.jobs.running
 
@@ -147,7 +148,7 @@ def test_a_job_whose_records_only_a_newer_controller_reads_is_left_to_it(
     odd = b'{"outcome":{"kind":"dreaming","exit_code":0,"reason":"r"},"is_empty":true}'  # of a kind of end that is not known here
     write_newer(url, f"job:{job_id}", ("job_ended", odd))
 
-    with running(configure(tmp_path / "b", url)) as older:
+    with running(configure(tmp_path / "b", url, lease_s=LEASE_S)) as older:
         eventually(lambda: job_id not in older.service.worker.jobs.running, "it is let go")
         holder = "SELECT holder FROM rankmend.journal WHERE job_id = %s"
         eventually(lambda: postgres.ask(name, holder, job_id) == [(None,)], "anybody may take it")
@@ -166,7 +167,7 @@ def test_controller_that_can_not_read_what_the_cluster_decided_leaves_all_to_new
 ) -> None:
     name = postgres.make_database()
     url = postgres.url(name, "controller")
-    configure(tmp_path / "a", url)
+    configure(tmp_path / "a", url, lease_s=LEASE_S)
     with running(tmp_path / "a") as older:
         job_id = older.client().join(join_of("n1")).job_id
         odd = encode_record(HELD).replace(b'"drain"', b'"hibernate"')  # of a kind unknown here
@@ -205,7 +206,7 @@ def test_the_schema_is_migrated_under_a_living_older_controller_and_then_they_ar
         assert leases.renew()
         check_schema(database)
 
-        with running(configure(tmp_path / "new", url)) as newer:
+        with running(configure(tmp_path / "new", url, lease_s=LEASE_S)) as newer:
             client = newer.client("admin")
             eventually(lambda: len(client.jobs()) == 1, "the older one's job is shown")
             assert str(job_id) not in newer.service.worker.jobs.running

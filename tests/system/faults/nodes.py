@@ -132,10 +132,12 @@ class Nodes:
         except subprocess.TimeoutExpired:
             raise AssertionError(f"still running:\n{self.output}") from None
 
-    def kill(self, name: str) -> None:
-        """Kill a launcher, and nothing else."""
-        self.running[name].send_signal(signal.SIGKILL)
-        self.running[name].wait(DEADLINE_S)
+    def kill(self, *names: str) -> None:
+        """Kill launchers, several at once, and nothing else."""
+        for name in names:
+            self.running[name].send_signal(signal.SIGKILL)
+        for name in names:
+            self.running[name].wait(DEADLINE_S)
 
     def freeze(self, name: str) -> list[int]:
         """Stop everything on a node, so that it falls silent and may wake up; return the processes."""

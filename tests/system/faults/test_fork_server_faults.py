@@ -251,7 +251,11 @@ def test_a_server_that_fails_while_it_imports_does_no_harm(
     known = {*ranks.values(), guardian_of(job), os.getpid()}
     server = eventually(
         lambda: next(
-            (one.pid for one in find_marked(job.job_id) if "fork_server" in command_of(one.pid)),
+            (
+                one.pid
+                for one in find_marked(job.job_id)
+                if "fork_server" in command_of(one.pid) and session_of(one.pid) == one.pid
+            ),
             None,
         ),
         "a server",

@@ -151,8 +151,7 @@ def test_two_spares_that_race_for_one_place_get_one_place_each_in_turn(
     assert len(taken) == 1, nodes.output
     (left,) = (name for name in spares if name not in taken)
     assert not nodes.rank_pids(left)
-    nodes.kill(second)
-    nodes.kill(taken[0])  # two places at once, and one spare: the job waits for a node
+    nodes.kill(second, taken[0])  # two places at once, and one spare: the job waits for a node
     nodes.start(first)
 
     nodes.wait_said(left, "attempt 3: ranks")
