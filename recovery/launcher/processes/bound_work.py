@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from rankmend.signals import SIGNALS, Stopping, take_signals
@@ -94,13 +94,16 @@ def _sweep(
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     become_subreaper()
+    # An interrupt that comes before the worker has its handlers waits for them: here it is ignored.
+    unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     worker = os.fork()
     if worker == 0:
         os.close(reader)
         die_with_parent(me)
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        _work(work)
+        _work(work, unblocked)
+    signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
     try:
         code = _follow(worker, reader)
         left = end_below(me, is_spared)
@@ -113,9 +116,11 @@ def _sweep(
     os._exit(code)
 
 
-def _work(work: Callable[[], int]) -> None:
+def _work(work: Callable[[], int], unblocked: Collection[int]) -> None:
+    """``unblocked``: the mask of signals under which to work."""
     code: int | str | None = 1
     try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
         code = work()
     except KeyboardInterrupt:
         code = 128 + signal.SIGINT

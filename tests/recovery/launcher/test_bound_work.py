@@ -59,6 +59,22 @@ def is_spared(pid):
 
 sys.exit(run_bound(work, grace_s=60.0, is_spared=is_spared))
 """
+# Its worker, the second fork, is interrupted as soon as it is there.
+INTERRUPTED_EARLY = """
+import os, signal, sys, time
+from recovery.launcher.processes.bound_work import run_bound
+me = os.getpid()
+
+def interrupt():
+    if os.getppid() != me:
+        os.kill(os.getpid(), signal.SIGINT)
+
+def work():
+    time.sleep(600)
+
+os.register_at_fork(after_in_child=interrupt)
+sys.exit(run_bound(work))
+"""
 
 
 class Bound:
@@ -119,6 +135,14 @@ def test_signal_unwinds_the_work_and_is_the_exit_code(bound: Bound) -> None:
     eventually((bound.folder / "unwound").exists, "the work is interrupted")
     check_gone(bound)
     assert bound.process.wait(DEADLINE_S) == 128 + signal.SIGINT
+
+
+def test_interrupt_that_comes_before_the_worker_heeds_it_is_not_lost() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_EARLY], check=False, timeout=DEADLINE_S
+    )
+
+    assert done.returncode == 128 + signal.SIGINT
 
 
 def test_exit_code_is_that_of_the_work(tmp_path: Path) -> None:
