@@ -21,7 +21,7 @@ from tests.support.slurm import SlurmCluster, missing, slurm_cluster
 
 pytestmark = [pytest.mark.site, pytest.mark.safety]
 LIMITS = SlurmLimits(
-    enabled=True, act=True, reboot=True, cancel=True, timeout_s=30.0, started_s=20.0,
+    enabled=True, act=True, reboot=True, cancel=True, timeout_s=15.0, started_s=15.0,
     nodes_drained_percent=100.0,
 )  # fmt: skip
 

@@ -45,7 +45,7 @@ class Site:
         self.limits = SlurmLimits(
             enabled=True,
             act=True,
-            timeout_s=30.0,
+            timeout_s=15.0,
             nodes_drained_percent=100.0,
             return_check=(sys.executable, "-c", CHECK, str(self.repaired), "{node}"),
             return_after_s=0.5,
