@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cache
 from typing import Final
 
 from rankmend.errors import SourceError
@@ -330,15 +331,28 @@ def _has_no_environ(pid: int, root: str) -> bool:
     (50 and 51). Who may not look reads 1, 0 and 0, and no environment either.
     """
     try:
-        data = _read(f"{root}/{pid}/stat", _STAT_BYTES_MAX)
-        fields = data[data.rindex(b")") + 2 :].split()
-        flags, start_code = int(fields[6]), int(fields[23])
-        begin, end = int(fields[47]), int(fields[48])
+        flags, start_code, begin, end = _exec_fields(pid, root)
     except (OSError, ValueError, IndexError):  # gone, or Linux before 3.5
         return True
-    if flags & (_PF_KTHREAD | _PF_EXITING):
+    if flags & (_PF_KTHREAD | _PF_EXITING) or not _shows_start_code():
         return True
     return start_code != 0 and begin == end
+
+
+def _exec_fields(pid: int | str, root: str) -> tuple[int, int, int, int]:
+    """Return flags, startcode, env_start and env_end of a process."""
+    data = _read(f"{root}/{pid}/stat", _STAT_BYTES_MAX)
+    fields = data[data.rindex(b")") + 2 :].split()
+    return int(fields[6]), int(fields[23]), int(fields[47]), int(fields[48])
+
+
+@cache
+def _shows_start_code() -> bool:
+    """Return whether this kernel shows it at all: sandboxes that imitate Linux show 0 of a process that runs, too."""
+    try:
+        return _exec_fields("self", PROC)[1] != 0
+    except (OSError, ValueError, IndexError):
+        return False
 
 
 def read_status(pid: int | str, root: str = PROC) -> dict[str, str]:
