@@ -11,7 +11,7 @@ import pytest
 
 from recovery.launcher.guardian.guardian_client import Guardian, Spawn
 from recovery.launcher.guardian.packets import LeaseExpired, SpawnFailed
-from recovery.launcher.processes.process_tree import find_marked
+from recovery.launcher.processes.process_tree import find_marked, read_state
 from recovery.launcher.rank_starter import RankStarter
 from recovery.launcher.ranks.launched import LaunchedAttempt
 from recovery.launcher.ranks.waiting_processes import WaitingProcesses
@@ -138,18 +138,21 @@ def test_a_program_that_is_missing_is_reported_and_nothing_is_left(
 
 
 def test_children_that_outlive_ranks_which_ended_well_are_ended(
-    make_node: Callable[[str], Node],
+    make_node: Callable[[str], Node], tmp_path: Path
 ) -> None:
     node = make_node(
-        "import os, subprocess\nsubprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+        "import os, subprocess\n"
+        "child = subprocess.Popen(['sleep', '6000'], start_new_session=True)\n"
+        f"with open(f'{tmp_path}/child-{{os.environ[\"RANK\"]}}', 'w') as file:\n"
+        "    file.write(str(child.pid))\n"
     )
 
     node.send()
-    node.wait(lambda report: both(report, lambda rank: rank.exit is not None))
-    assert find_marked(str(node.job_id))
     report = node.wait(lambda report: report.empty_through >= 1)
 
     assert [rank.exit.exit_code for rank in report.ranks if rank.exit] == [0, 0]
+    children = [int((tmp_path / f"child-{rank}").read_text()) for rank in (0, 1)]
+    assert [read_state(pid) for pid in children] == [None, None], "sooner than by themselves"
     assert not find_marked(str(node.job_id))
 
 
