@@ -178,6 +178,7 @@ class WatchedAsked:
     nodes: tuple[str, ...]
     reason: str
     is_dry: bool
+    user: str = ""  # whose job it is; empty: of an older controller, or not known
 
 
 class NotDoneAct(Enum):

@@ -5,6 +5,7 @@ lives (the wall clock of its start plus what has passed since), so a clock that 
 nothing before the next start.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -168,9 +169,11 @@ class ClusterLedger:
         found = (item for _unix_s, item in reversed(self.watched) if item.key == key)
         return next(found, None)
 
-    def watched_asked_since(self, since_unix_s: float) -> int:
-        """Return how often the scheduler was queried about watched jobs since then, dry runs left out."""
-        return sum(unix_s > since_unix_s and not item.is_dry for unix_s, item in self.watched)
+    def watched_asked_since(self, since_unix_s: float) -> Counter[str]:
+        """Return how often the scheduler was queried about each user's watched jobs since then, dry runs left out."""
+        return Counter(
+            item.user for unix_s, item in self.watched if unix_s > since_unix_s and not item.is_dry
+        )
 
     def is_spent(self, job_id: str, incident_id: str, try_number: int) -> bool:
         """Return whether this plan was let through already."""

@@ -8,7 +8,7 @@ Rules, in this order. The first that holds gives the reason why nothing is done:
 5. Slurm has no such job, or there is no scheduler.
 6. Somebody has paused the cluster, the job or the node.
 7. The policy is a dry run, or observe mode is on: the request is journaled, and not made.
-8. ``acts_per_hour_max`` requests of all jobs were made within the hour.
+8. ``acts_per_hour_max`` requests of all jobs were made within the hour, or the user's share of them: a job says itself that it hangs.
 
 A hang is acted on once: its key is made of the job, its attempt and its step, so that a controller that starts anew finds it
 in the journal. The request is durable in the cluster's journal before it is sent to the scheduler, and the scheduler carries a key out once.
@@ -18,10 +18,12 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from detectors.hang.live import HangCause
+from detectors.wording import counted
 from recovery.controller.cluster.cluster_ledger import ClusterLedger
 from recovery.controller.cluster.cluster_limits import ClusterPolicy, WatchedAction
 from recovery.controller.watched.verdict import WatchedState, WatchedVerdict
 from recovery.journal.cluster_records import WatchedAsked
+from recovery.journal.witnesses import share_of
 from recovery.schedulers.slurm.requests import SchedulerAction, SchedulerRequest
 
 HOUR_S: Final = 3600.0
@@ -69,8 +71,9 @@ def decide(
     now_unix_s: float,
     *,
     has_scheduler: bool,
+    is_shared: bool = False,
 ) -> WatchedAct:
-    """Return what the policy wants done about the job's verdict now."""
+    """Return what the policy wants done about the job's verdict now. ``is_shared``: other users have watched jobs, too."""
     rules = policy.watched
     if rules.action is WatchedAction.TELL or job.verdict.state is not WatchedState.HUNG:
         return WatchedAct("")
@@ -93,11 +96,20 @@ def decide(
         )
     why = _why_not(job, stood_s, policy, nodes) or _unable(job, rules.action, ledger, nodes)
     if why is None and not is_dry:
-        why = _beyond_bounds(policy, ledger, now_unix_s, has_scheduler=has_scheduler)
+        sharer = job.user if is_shared and not policy.single_tenant else None
+        why = _beyond_bounds(policy, ledger, now_unix_s, sharer, has_scheduler=has_scheduler)
     if why is not None:
         return WatchedAct(f"rankmend does not {words}: {why}")
     record = WatchedAsked(
-        key, job.job_id, job.name, job.slurm_job, rules.action.value, nodes, reason, is_dry
+        key,
+        job.job_id,
+        job.name,
+        job.slurm_job,
+        rules.action.value,
+        nodes,
+        reason,
+        is_dry,
+        job.user,
     )
     if is_dry:
         mode = "dry run" if observed is None else f"observe mode ({observed})"
@@ -106,16 +118,29 @@ def decide(
 
 
 def _beyond_bounds(
-    policy: ClusterPolicy, ledger: ClusterLedger, now_unix_s: float, *, has_scheduler: bool
+    policy: ClusterPolicy,
+    ledger: ClusterLedger,
+    now_unix_s: float,
+    sharer: str | None,
+    *,
+    has_scheduler: bool,
 ) -> str | None:
+    """``sharer``: the user of whose share it would be; None: nobody's."""
     if not has_scheduler:
         return "the controller has no scheduler to ask"
-    requested, most = (
-        ledger.watched_asked_since(now_unix_s - HOUR_S),
-        policy.watched.acts_per_hour_max,
-    )
-    if requested >= most:
-        return f"{requested} requests within the last hour; {most} are allowed ([watched] acts_per_hour_max)"
+    requested = ledger.watched_asked_since(now_unix_s - HOUR_S)
+    count, most = requested.total(), policy.watched.acts_per_hour_max
+    if count >= most:
+        return f"{count} requests within the last hour; {most} are allowed ([watched] acts_per_hour_max)"
+    if sharer is None:
+        return None
+    own = requested[sharer]
+    share = share_of(most, count, own)
+    if own >= share:
+        return (
+            f"{counted(own, 'request')} for jobs of {sharer or 'users who are not known'} within the last hour, their share of "
+            f"[watched] acts_per_hour_max: {share} of {most}"
+        )
     return None
 
 

@@ -71,6 +71,7 @@ class WatchedJobs:
         self._now_s = now_s
         self._limits_for = limits_for
         self.jobs: dict[str, JobWatch] = {}
+        self._users: set[str] = set()  # of the jobs, as of this tick
         self._of_node: dict[str, frozenset[str]] = {}  # the jobs of its newest report
         self._turn: deque[str] = deque()  # the jobs, the one first that was looked at longest ago
         self.refused = 0
@@ -118,6 +119,7 @@ class WatchedJobs:
         The same thread decides for the jobs of our own launchers: they must not wait for this.
         """
         now_s, judged = self._now_s(), 0
+        self._users = {job.user for job in self.jobs.values()}
         for _job in range(len(self._turn)):
             job_id = self._turn[0]
             job = self.jobs.get(job_id)
@@ -166,6 +168,7 @@ class WatchedJobs:
             desk.ledger,
             desk.now_unix_s(),
             has_scheduler=scheduler is not None,
+            is_shared=len(self._users) > 1,
         )
         try:
             if act.record is not None:

@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from detectors.hang.live import HungLimits
 from rankmend.errors import JournalError
-from rankmend.watched_report import ReportedEvidence
+from rankmend.watched_report import ReportedEvidence, WatchedReport
 from recovery.controller.cluster.cluster import ClusterController
 from recovery.controller.cluster.cluster_limits import (
     ClusterPolicy,
@@ -27,6 +28,7 @@ from tests.support.watched_cluster import JOB, LOAD, REDUCE, Cluster, stand_stil
 
 pytestmark = pytest.mark.process
 
+OTHER = "6d0c4b1e-0000-4000-8000-000000000002"
 REQUEUE = WatchedRules(action=WatchedAction.REQUEUE, dry_run=False)
 
 
@@ -247,6 +249,49 @@ def test_budget_of_the_hour_holds_it(make_site: MakeSite) -> None:
 
     assert site.scheduler.asked == []
     assert "2 are allowed" in site.act
+
+
+def note_act(site: Site, user: str) -> None:
+    """Have the scheduler been asked once within the hour about a job of this user."""
+    site.desk.note_watched(
+        WatchedAsked("other", OTHER, "other", "7", "requeue", (), "hung", is_dry=False, user=user)
+    )
+
+
+def show_job_of(site: Site, user: str) -> None:
+    """Have a node's agent report a job of another user, too."""
+    (reported,) = site.cluster.told("n1").jobs
+    job = msgspec.structs.replace(reported, job_id=OTHER, user=user)
+    site.cluster.jobs.take(WatchedReport(node="n9", jobs=(job,)))
+
+
+@pytest.mark.safety
+@pytest.mark.parametrize("is_one_party", [False, True])
+def test_forged_hangs_of_one_user_leave_others_a_share_of_the_hour(
+    make_site: MakeSite, *, is_one_party: bool
+) -> None:
+    site = make_site(REQUEUE, single_tenant=is_one_party)
+    note_act(site, "ann")
+    show_job_of(site, "bob")
+
+    site.hang()
+
+    assert len(site.scheduler.asked) == is_one_party
+    assert ("of ann within the last hour" in site.act) != is_one_party
+
+
+@pytest.mark.safety
+@pytest.mark.parametrize(("acted_for", "other"), [("bob", "bob"), ("ann", "ann")])
+def test_user_who_has_used_none_or_is_alone_may_use_what_is_left_of_the_hour(
+    make_site: MakeSite, acted_for: str, other: str
+) -> None:
+    site = make_site(REQUEUE)
+    note_act(site, acted_for)
+    show_job_of(site, other)
+
+    site.hang()
+
+    assert len(site.scheduler.asked) == 1
 
 
 def test_dry_run_of_the_cluster_or_of_the_job_holds_it(make_site: MakeSite) -> None:
