@@ -164,6 +164,7 @@ class PowerOffAsked:
     node: str
     job_id: str
     incident_id: str
+    sharer: str = ""  # in the cluster's journal: the subject to whose share of the bounds it counts; empty: nobody's
 
 
 @dataclass(frozen=True, slots=True)

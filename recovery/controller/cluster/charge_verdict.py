@@ -17,7 +17,9 @@ from detectors.node.charges import ChargeVerdict, NodeCharge, judge_charge
 from detectors.wording import counted
 from recovery.controller.cluster.cluster_ledger import ClusterLedger, NodeBlame
 from recovery.controller.cluster.cluster_limits import DAY_S, ClusterPolicy, LemonRules
+from recovery.controller.cluster.plan_verdict import sole_accuser
 from recovery.journal.cluster_records import BlameTakenBack, Hold, LemonFound
+from recovery.journal.witnesses import share_of
 
 ANY: Final = "any"  # kind of a limit for faults of all kinds
 
@@ -56,20 +58,21 @@ def judge_lemon(
     ledger: ClusterLedger,
     policy: ClusterPolicy,
     now_unix_s: float,
+    accuser: str = "",
     *,
     is_observed: bool = False,
 ) -> LemonFound | str | None:
     """Return the record of a lemon, why a lemon is not kept out, or None.
 
     ``nodes_active``: the nodes that ran ranks within the last day, of which `nodes_percent` is a share.
-    ``is_observed``: observe mode, in which nothing is kept out.
+    ``accuser``: of whose share of the lemons it would be; empty: nobody's. ``is_observed``: observe mode, in which nothing is kept out.
     """
     rules = policy.lemons
     held = ledger.hold_of(node, now_unix_s)
     if not rules.is_on or (held is not None and held.hold is Hold.DRAIN):
         return None
     since_s = now_unix_s - rules.days * DAY_S
-    blames = [blame for blame in ledger.past(node).blames if blame.unix_s >= since_s]
+    blames = ledger.blames_of(node, since_s)
     over = find_over(Counter(blame.kind for blame in blames), rules)
     if over is None:
         return None
@@ -82,6 +85,17 @@ def judge_lemon(
             f"{node} is {reason}, but is not kept out: {counted(out, 'lemon')} already {'is' if out == 1 else 'are'}, "
             f"the limit for {counted(nodes_active, 'node')} that ran ranks within a day is {most}"
         )
+    if accuser and not is_dry:
+        own = sum(
+            sole_accuser(ledger.blames_of(item, since_s)) == accuser
+            for item in ledger.lemons_out(now_unix_s) - {node}
+        )
+        share = share_of(most, out, own)
+        if own >= share:
+            return (
+                f"{node} is {reason}, but is not kept out: {counted(own, 'lemon')} already {'is' if own == 1 else 'are'} for what "
+                f"launchers of {accuser} report, its share of the lemons: {share} of {most}"
+            )
     found = LemonFound(node, over.kind, over.faults, over.limit, rules.days, is_dry, reason)
     known = ledger.lemons.get(node)
     return None if is_dry and known == found else found

@@ -7,7 +7,7 @@ all the same: that restores safety and is in the job's own journal.
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
@@ -41,6 +41,7 @@ from recovery.controller.cluster.plan_verdict import (
     judge,
     quarantine,
     refuse_power_off,
+    refuse_share_of_power,
     sole_accuser,
     unusable,
 )
@@ -218,8 +219,7 @@ class ClusterController:
     def _judge(self, request: PlanRequest) -> Answer:
         now_s = self.now_unix_s()
         name, owner = self._job_names(request.job_id), self.owner_of(request.job_id)
-        sharer = "" if self.policy.single_tenant or self.is_only_subject(owner) else owner
-        answer = judge(request, name, self.ledger, self.policy, now_s, sharer)
+        answer = judge(request, name, self.ledger, self.policy, now_s, self._sharer(owner))
         if answer.judgement is not Judgement.ALLOWED or not counts_as_spent(request):
             return answer
         if self.ledger.is_spent(request.job_id, request.incident_id, request.try_number):
@@ -269,7 +269,7 @@ class ClusterController:
 
     def _blames_of_late(self, node: str) -> list[NodeBlame]:
         since_s = self.now_unix_s() - self.policy.quarantine.window_s
-        return [blame for blame in self.ledger.past(node).blames if blame.unix_s >= since_s]
+        return self.ledger.blames_of(node, since_s)
 
     def _agree(self, owner: str, node: str, blames: Sequence[NodeBlame]) -> bool:
         return agreeing(owner, ((blame.subject, self._was_there(node, blame)) for blame in blames))
@@ -305,8 +305,8 @@ class ClusterController:
 
         Slurm, Kubernetes and the agent say that the job is on a node, and not that the node is bad. Empty: to nobody's.
         """
-        owner, found = self.owner_of(request.job_id), request.finding
-        if not owner or self.policy.single_tenant or self.is_only_subject(owner):
+        owner, found = self._sharer(self.owner_of(request.job_id)), request.finding
+        if not owner:
             return ""
         if _is_persons(request):
             return ""
@@ -316,6 +316,11 @@ class ClusterController:
             return ""
         reported = (self.witnesses_of(node, request.job_id) - PRESENCE for node in request.without)
         return "" if request.without and all(reported) else owner
+
+    def _sharer(self, subject: str) -> str:
+        """Return the subject if others have a share of the bounds, too; empty: it has all of them."""
+        is_alone = self.policy.single_tenant or self.is_only_subject(subject)
+        return "" if is_alone else subject
 
     def _is_others_alert(self, node: str, job_id: str) -> bool:
         """Return whether what alerts say of the node is another's word than that of the job's owner, and is not doubted.
@@ -464,11 +469,8 @@ class ClusterController:
     def _quarantine(self, blamed: NodeCharge | _Blamed) -> None:
         node, now_s = blamed.node, self.now_unix_s()
         vouched = self._vouched(node, OutsideAct.QUARANTINE)
-        since_s = now_s - self.policy.quarantine.window_s
-        late = [blame for blame in vouched.past(node).blames if blame.unix_s >= since_s]
-        accuser = sole_accuser(late)
-        if self.policy.single_tenant or self.is_only_subject(accuser):
-            accuser = ""
+        late = vouched.blames_of(node, now_s - self.policy.quarantine.window_s)
+        accuser = self._sharer(sole_accuser(late))
         held = quarantine(node, self.nodes_active(), vouched, self.policy, now_s, accuser)
         if held is None:
             alone = quarantine(node, self.nodes_active(), self.ledger, self.policy, now_s)
@@ -487,12 +489,16 @@ class ClusterController:
     def _keep_out(self, node: str, job_id: str = "") -> None:
         """Keep a node out of use that the policy calls a lemon, or journal that it would be."""
         observed = self.policy.why_observed(self._job_names(job_id) if job_id else "", (node,))
+        vouched, now_s = self._vouched(node, OutsideAct.KEEP_OUT), self.now_unix_s()
+        late = vouched.blames_of(node, now_s - self.policy.lemons.days * DAY_S)
+        accuser = self._sharer(sole_accuser(late))
         found = judge_lemon(
             node,
             self.nodes_active(),
-            self._vouched(node, OutsideAct.KEEP_OUT),
+            vouched,
             self.policy,
-            self.now_unix_s(),
+            now_s,
+            accuser,
             is_observed=observed is not None,
         )
         if isinstance(found, LemonFound) and found.is_dry:
@@ -502,7 +508,7 @@ class ClusterController:
             self._write(found, NodeHeld(node, Hold.DRAIN, "policy", found.reason, None))
             self._note(f"{node} is kept out until a person takes it back: {found.reason}", node)
         elif found is not None:
-            self._note(found, node)
+            self._note(found, f"launchers of {accuser}" if accuser else node)
 
     def _note_not_done(
         self, act: NotDoneAct, about: NodeCharge | PowerOffAsked | _Blamed, reason: str
@@ -545,9 +551,9 @@ class ClusterController:
                 raise
             except JournalError as error:
                 refusal = f"the cluster's journal can't be written: {error}"
-        is_alone = not allows(
-            OutsideAct.POWER_OFF, self.witnesses_of(requested.node, requested.job_id)
-        )
+        witnesses = self.witnesses_of(requested.node, requested.job_id)
+        is_alone = not allows(OutsideAct.POWER_OFF, witnesses)
+        sharer = "" if witnesses - PRESENCE else self._sharer(self.owner_of(requested.job_id))
         if refusal is None and is_alone:
             try:
                 self._note_alone(NotDoneAct.POWER_OFF, OutsideAct.POWER_OFF, requested)
@@ -556,9 +562,15 @@ class ClusterController:
             except JournalError as error:
                 log.warning("not in the cluster's journal", extra={"error": str(error)})
             return False
+        if refusal is None and sharer:
+            now_s = self.now_unix_s()
+            refusal = refuse_share_of_power(self.ledger, self.policy, now_s, sharer)
+            if refusal is not None:
+                text = f"{requested.node} is lost, and is not switched off: {refusal}"
+                self._note_once(text, f"launchers of {sharer}")
         if refusal is None:
             try:
-                self._write(requested)
+                self._write(replace(requested, sharer=sharer))
             except JournalMovedError:
                 raise
             except JournalError as error:
@@ -580,7 +592,10 @@ class ClusterController:
     def refuse_probe(self, requested: FabricProbeAsked, /) -> str | None:
         def decide() -> str | None:
             name, now_s = self._job_names(requested.job_id), self.now_unix_s()
-            refusal = refuse_probe(requested, name, self.ledger, self.policy, now_s)
+            sharer = self._sharer(self.owner_of(requested.job_id))
+            refusal = refuse_probe(
+                requested, name, self.ledger, self.policy, now_s, self.owner_of, sharer
+            )
             if refusal is None:
                 self._write(requested)
             return refusal
@@ -800,6 +815,11 @@ class ClusterController:
         if about:
             self._forget_notes(about)
         self.notes = (*self.notes, ClusterNote(text, about))[-100:]
+
+    def _note_once(self, text: str, about: str) -> None:
+        """Note what is found again at each look."""
+        if ClusterNote(text, about) not in self.notes:
+            self._note(text, about)
 
     def _forget_notes(self, about: str) -> None:
         self.notes = tuple(note for note in self.notes if note.about != about)

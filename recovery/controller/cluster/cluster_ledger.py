@@ -128,9 +128,13 @@ class ClusterLedger:
         """Return the ledger in which these are all that counts against the node."""
         return _with(self, node, replace(self.past(node), blames=blames))
 
+    def blames_of(self, node: str, since_unix_s: float) -> list[NodeBlame]:
+        """Return what has counted against the node since then."""
+        return [blame for blame in self.past(node).blames if blame.unix_s >= since_unix_s]
+
     def blames_since(self, node: str, since_unix_s: float) -> int:
         """Return how many incidents have accused the node since then."""
-        return sum(blame.unix_s >= since_unix_s for blame in self.past(node).blames)
+        return len(self.blames_of(node, since_unix_s))
 
     def counted_against(self, node: str) -> tuple[PastCharge, ...]:
         """Return what counts against the node, oldest first."""

@@ -7,6 +7,7 @@ started again, and ranks that are fenced are stopped, whatever has been spent.
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from detectors.wording import counted
@@ -187,16 +188,34 @@ def refuse_power_off(
     policy: ClusterPolicy,
     now_unix_s: float,
 ) -> str | None:
-    """Return why the node's power must not be switched off now, or None."""
+    """Return why the node's power must not be switched off now, or None. `refuse_share_of_power` knows whose share it would be."""
     if held := _holds_power_off(requested, job_name, ledger, policy, now_unix_s):
         return held
-    if any(off == requested for _unix_s, off in ledger.power_offs):
+    if any(replace(off, sharer="") == requested for _unix_s, off in ledger.power_offs):
         return "it was asked for in this incident already"
     count = sum(unix_s > now_unix_s - HOUR_S for unix_s, _one in ledger.power_offs)
     most = policy.budgets.power_offs_per_hour_max
     if count >= most:
         return f"{count} within the last hour; {most} are allowed (power_offs_per_hour_max)"
     return None
+
+
+def refuse_share_of_power(
+    ledger: ClusterLedger, policy: ClusterPolicy, now_unix_s: float, sharer: str
+) -> str | None:
+    """Return why no further node must lose its power for what launchers of this subject report, or None."""
+    most = policy.budgets.power_offs_per_hour_max
+    lately = Counter(
+        off.sharer for unix_s, off in ledger.power_offs if unix_s > now_unix_s - HOUR_S
+    )
+    own = lately[sharer]
+    share = share_of(most, lately.total(), own)
+    if own < share:
+        return None
+    return (
+        f"{counted(own, 'node')} within the last hour for what launchers of {sharer} report, their share of power_offs_per_hour_max: "
+        f"{share} of {most}"
+    )
 
 
 def _holds_power_off(
@@ -281,8 +300,7 @@ def quarantine(
     if accuser:
         since_s = now_unix_s - rules.window_s
         own = sum(
-            sole_accuser([blame for blame in ledger.past(item).blames if blame.unix_s >= since_s])
-            == accuser
+            sole_accuser(ledger.blames_of(item, since_s)) == accuser
             for item in ledger.held_by_policy(now_unix_s)
         )
         share = share_of(most, held, own)

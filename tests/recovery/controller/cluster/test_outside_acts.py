@@ -596,6 +596,58 @@ def test_what_launchers_of_one_subject_report_leaves_others_a_share_of_the_held_
     assert len(texts) == 1, "one note for each subject"
 
 
+def lost(desk: ClusterController, job: str, *nodes: str) -> list[str]:
+    """Return which nodes lose their power for a job whose launchers are silent there, and which each agent had seen."""
+    desk.is_seen_by_agent = lambda _node, seen: seen == job
+    return [node for node in nodes if desk.allow_power_off(PowerOffAsked(node, job, f"i-{node}"))]
+
+
+def test_silence_of_one_subjects_launchers_leaves_others_a_share_of_the_power_offs() -> None:
+    desk, journal = desk_of(ClusterPolicy(budgets=Budgets(power_offs_per_hour_max=4)))
+
+    assert lost(desk, MALLORY, "n1", "n2", "n3") == ["n1", "n2"]
+    assert lost(desk, "job-2-of-mallory", "n3") == []
+    assert lost(desk, ALICE, "n4", "n5") == ["n4"], "half of what is left"
+    desk.is_only_subject = lambda owner: owner == "bob"
+    assert lost(desk, BOB, "n6", "n7") == ["n6"], "all share one bound"
+    kept = [one.record for one in journal.entries if isinstance(one.record, PowerOffAsked)]
+    assert [one.sharer for one in kept] == ["mallory", "mallory", "alice", ""]
+    texts = [note.text for note in desk.notes if "share of power_offs_per_hour_max" in note.text]
+    assert any("for what launchers of mallory report" in text for text in texts)
+
+
+def test_node_that_an_alert_names_loses_its_power_by_nobodys_share() -> None:
+    desk, journal = desk_of(ClusterPolicy(budgets=Budgets(power_offs_per_hour_max=2)))
+    by_alert(desk)
+
+    assert lost(desk, MALLORY, "n1", "n2", "n3") == ["n1", "n2"]
+    kept = [one.record for one in journal.entries if isinstance(one.record, PowerOffAsked)]
+    assert [(one.node, one.sharer) for one in kept] == [("n1", "mallory"), ("n2", "")]
+
+
+def out(desk: ClusterController, job: str, *nodes: str) -> list[str]:
+    """Return which nodes are kept out as lemons for what launchers of a job report, where their agents confirm the job."""
+    desk.is_seen_by_agent = lambda _node, seen: seen == job
+    for node in nodes:
+        for number, kind in enumerate((ChargeKind.DEVICE, ChargeKind.HOST)):
+            blame(desk, node, job, f"inc-{number}-of-{job}-on-{node}", FINDING, kind)
+    return [node for node in nodes if desk.unusable(node) is not None]
+
+
+def test_what_launchers_of_one_subject_report_leaves_others_a_share_of_the_lemons() -> None:
+    lemons = replace(LEMONS.lemons, nodes_max=4)
+    desk, _journal = desk_of(replace(LEMONS, lemons=lemons))
+
+    assert out(desk, MALLORY, "n1", "n2", "n3") == ["n1", "n2"]
+    assert out(desk, "job-2-of-mallory", "n4") == []
+    assert out(desk, ALICE, "n5", "n6") == ["n5"], "half of what is left"
+    desk.owner_of = lambda _job: ""
+    assert out(desk, "job-of-the-operator", "n7", "n8") == ["n7"], "all share one bound"
+    texts = [note.text for note in desk.notes if "launchers of mallory" in note.text]
+    assert len(texts) == 1, "one note for each subject"
+    assert "its share of the lemons: 2 of 4" in texts[0]
+
+
 @pytest.mark.parametrize("is_alerted", [False, True])
 def test_an_alert_or_a_site_of_one_subject_leaves_all_held_nodes_to_it(*, is_alerted: bool) -> None:
     desk, _journal = desk_of(HELD_FOUR)

@@ -55,6 +55,24 @@ def test_probes_of_an_hour_are_bounded_over_all_jobs() -> None:
     assert desk.refuse_probe(replace(ASKED, probe_id="p4")) is None
 
 
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_probes_for_jobs_of_one_subject_leave_others_a_share_of_the_hour(*, is_alone: bool) -> None:
+    desk, _journal, _clock = make_desk(
+        ClusterPolicy(fabric_probe=replace(RULES, per_hour_max=3), single_tenant=is_alone)
+    )
+    desk.owner_of = lambda job_id: job_id[0]
+    said = []
+    for number, job in enumerate(("m1", "m2", "m3", "a1")):
+        said.append(desk.refuse_probe(replace(ASKED, probe_id=f"p{number}", job_id=job)))
+        desk.note_probe_ended(replace(ENDED, probe_id=f"p{number}"))
+
+    if is_alone:
+        assert said == [None, None, None, "3 within the last hour; 3 are allowed (per_hour_max)"]
+    else:
+        share = "2 for jobs of m within the last hour, their share of per_hour_max: 2 of 3"
+        assert said == [None, None, share, None]
+
+
 @pytest.mark.parametrize("scope", ["cluster", f"job:{JOB}", "node:s1"])
 def test_a_pause_holds_probes(scope: str) -> None:
     desk, journal, _clock = make_desk(ClusterPolicy(fabric_probe=RULES))
