@@ -61,7 +61,7 @@ class SlurmAsked:
     job_id: str = (
         ""  # DRAIN: the job of ours that leaves the nodes; empty: none, or of an older controller
     )
-    sharer: str = ""  # DRAIN: the subject to whose share of the bounds it counts; empty: nobody's
+    sharer: str = ""  # the subject to whose share of the bounds it counts; empty: nobody's
 
 
 @dataclass(frozen=True, slots=True)

@@ -332,7 +332,9 @@ class Service:
                 lambda job: self._user_of(job.job_id),
             )
         if self.kubernetes is not None:
-            self.worker.left_pods = LeftPods(jobs, self.kubernetes.desk, self._user_of)
+            self.worker.left_pods = LeftPods(
+                jobs, self.kubernetes.desk, self._user_of, desk.shares_as
+            )
             self.kubernetes.hear_signals(lambda: sorted(self._known_nodes()), self._take_alerts)
 
     def _managers(self) -> list[DeskService]:

@@ -219,7 +219,7 @@ class ClusterController:
     def _judge(self, request: PlanRequest) -> Answer:
         now_s = self.now_unix_s()
         name, owner = self._job_names(request.job_id), self.owner_of(request.job_id)
-        answer = judge(request, name, self.ledger, self.policy, now_s, self._sharer(owner))
+        answer = judge(request, name, self.ledger, self.policy, now_s, self.shares_as(owner))
         if answer.judgement is not Judgement.ALLOWED or not counts_as_spent(request):
             return answer
         if self.ledger.is_spent(request.job_id, request.incident_id, request.try_number):
@@ -305,7 +305,7 @@ class ClusterController:
 
         Slurm, Kubernetes and the agent say that the job is on a node, and not that the node is bad. Empty: to nobody's.
         """
-        owner, found = self._sharer(self.owner_of(request.job_id)), request.finding
+        owner, found = self.shares_as(self.owner_of(request.job_id)), request.finding
         if not owner:
             return ""
         if _is_persons(request):
@@ -317,7 +317,7 @@ class ClusterController:
         reported = (self.witnesses_of(node, request.job_id) - PRESENCE for node in request.without)
         return "" if request.without and all(reported) else owner
 
-    def _sharer(self, subject: str) -> str:
+    def shares_as(self, subject: str) -> str:
         """Return the subject if others have a share of the bounds, too; empty: it has all of them."""
         is_alone = self.policy.single_tenant or self.is_only_subject(subject)
         return "" if is_alone else subject
@@ -470,7 +470,7 @@ class ClusterController:
         node, now_s = blamed.node, self.now_unix_s()
         vouched = self._vouched(node, OutsideAct.QUARANTINE)
         late = vouched.blames_of(node, now_s - self.policy.quarantine.window_s)
-        accuser = self._sharer(sole_accuser(late))
+        accuser = self.shares_as(sole_accuser(late))
         held = quarantine(node, self.nodes_active(), vouched, self.policy, now_s, accuser)
         if held is None:
             alone = quarantine(node, self.nodes_active(), self.ledger, self.policy, now_s)
@@ -491,7 +491,7 @@ class ClusterController:
         observed = self.policy.why_observed(self._job_names(job_id) if job_id else "", (node,))
         vouched, now_s = self._vouched(node, OutsideAct.KEEP_OUT), self.now_unix_s()
         late = vouched.blames_of(node, now_s - self.policy.lemons.days * DAY_S)
-        accuser = self._sharer(sole_accuser(late))
+        accuser = self.shares_as(sole_accuser(late))
         found = judge_lemon(
             node,
             self.nodes_active(),
@@ -553,7 +553,7 @@ class ClusterController:
                 refusal = f"the cluster's journal can't be written: {error}"
         witnesses = self.witnesses_of(requested.node, requested.job_id)
         is_alone = not allows(OutsideAct.POWER_OFF, witnesses)
-        sharer = "" if witnesses - PRESENCE else self._sharer(self.owner_of(requested.job_id))
+        sharer = "" if witnesses - PRESENCE else self.shares_as(self.owner_of(requested.job_id))
         if refusal is None and is_alone:
             try:
                 self._note_alone(NotDoneAct.POWER_OFF, OutsideAct.POWER_OFF, requested)
@@ -592,7 +592,7 @@ class ClusterController:
     def refuse_probe(self, requested: FabricProbeAsked, /) -> str | None:
         def decide() -> str | None:
             name, now_s = self._job_names(requested.job_id), self.now_unix_s()
-            sharer = self._sharer(self.owner_of(requested.job_id))
+            sharer = self.shares_as(self.owner_of(requested.job_id))
             refusal = refuse_probe(
                 requested, name, self.ledger, self.policy, now_s, self.owner_of, sharer
             )

@@ -1,9 +1,11 @@
 """Works on requests about pods: those of a job on a node that it has left, one after another."""
 
 import logging
+from collections import Counter
 from collections.abc import Collection
 from typing import Final
 
+from detectors.wording import counted
 from rankmend.kubernetes_api import KubernetesBudgetError
 from recovery.journal.slurm_records import (
     PodEnded,
@@ -12,7 +14,7 @@ from recovery.journal.slurm_records import (
     SlurmActs,
     SlurmOutcome,
 )
-from recovery.journal.witnesses import OutsideAct, Witness, allows
+from recovery.journal.witnesses import OutsideAct, Witness, allows, share_of
 from recovery.schedulers.kubernetes.answers import SUBJECT, PodInKubernetes
 from recovery.schedulers.kubernetes.client import KubernetesClient
 from recovery.schedulers.kubernetes.limits import KubernetesLimits
@@ -90,14 +92,10 @@ class PodWork:
         pods = self._pods_of(work, node.name)
         if isinstance(pods, MoveEnd):
             return pods
-        now_unix_s = self._bench.clock.unix_s()
-        lately = _evicted(ledger, now_unix_s - HOUR_S)
-        if pods and lately + len(pods) > self._limits.evictions_per_hour_max:
-            return MoveEnd(
-                SlurmOutcome.REFUSED,
-                f"{lately} pods were evicted by rankmend within an hour: "
-                f"kubernetes.evictions_per_hour_max is {self._limits.evictions_per_hour_max}",
-            )
+        now_unix_s, sharer = self._bench.clock.unix_s(), work.request.sharer
+        why = refuse_evictions(ledger, self._limits, len(pods), now_unix_s, sharer)
+        if why is not None:
+            return MoveEnd(SlurmOutcome.REFUSED, why)
         self._bench.write(PodsSeen(work.request.key, tuple(pod.reference for pod in pods)))
         return None
 
@@ -174,10 +172,39 @@ def _foreign_text(namespaces: Collection[str], owner: str) -> str:
     )
 
 
-def _evicted(ledger: SlurmLedger, since_unix_s: float) -> int:
-    """Return how many pods were evicted since then."""
-    return sum(
-        len({act.about for act in work.acts if act.act is SlurmAct.EVICT})
-        for work in ledger.works.values()
-        if work.request.action is SchedulerAction.EVICT and work.asked_unix_s > since_unix_s
-    )
+def refuse_evictions(
+    ledger: SlurmLedger,
+    limits: KubernetesLimits,
+    count: int,
+    now_unix_s: float,
+    sharer: str = "",
+) -> str | None:
+    """Return why so many pods of one node must not be evicted, or None. ``sharer``: of whose share they would be; empty: nobody's."""
+    if not count:
+        return None
+    evicted: Counter[str] = Counter()
+    for work in ledger.works.values():
+        evicted[work.request.sharer] += len(_evicted(work, now_unix_s - HOUR_S))
+    lately, most = evicted.total(), limits.evictions_per_hour_max
+    if lately + count > most:
+        return (
+            f"{counted(lately, 'pod')} {'was' if lately == 1 else 'were'} evicted by rankmend within an hour: "
+            f"kubernetes.evictions_per_hour_max is {most}"
+        )
+    own = evicted[sharer] if sharer else 0
+    share = share_of(most, lately, own)
+    # The pods of one node may always go: a job with many on a node would have no share that is large enough.
+    if own and own + count > share:
+        return (
+            f"{counted(own, 'pod')} of jobs of {sharer} {'was' if own == 1 else 'were'} evicted by rankmend within an hour: "
+            f"its share of kubernetes.evictions_per_hour_max is {share} of {most}"
+        )
+    return None
+
+
+def _evicted(work: Work, since_unix_s: float) -> set[str]:
+    """Return the pods of a request that were evicted since then, or are about to be."""
+    acts = (act for act in work.acts if act.act is SlurmAct.EVICT)
+    lately = {act.about for act in acts if act.unix_s > since_unix_s}
+    is_open = work.ended is None
+    return lately | (set(work.pods or ()) - work.pods_ended.keys() if is_open else set())

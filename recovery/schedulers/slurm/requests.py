@@ -41,7 +41,7 @@ class SchedulerRequest:
     # that is on the node is the owner's part there.
     pods: tuple[str, ...] = ()
     job_id: str = ""  # DRAIN: the job of ours that leaves the nodes: their agents may confirm that it runs there
-    # DRAIN, REQUEUE: the subject whose launchers alone say that something is wrong: it has a share of the bounds.
+    # DRAIN, REQUEUE, EVICT: the subject whose launchers alone say that something is wrong: it has a share of the bounds.
     sharer: str = ""
 
 

@@ -25,9 +25,17 @@ ASKED_MAX: Final = 20_000
 
 class LeftPods:
     def __init__(
-        self, jobs: JobRegistry, desk: RequestDesk, owner_of: Callable[[str], str]
+        self,
+        jobs: JobRegistry,
+        desk: RequestDesk,
+        owner_of: Callable[[str], str],
+        shares_as: Callable[[str], str],
     ) -> None:
-        """``owner_of`` returns whom Kubernetes must confirm as a job's owner; empty: all users are one party."""
+        """``owner_of`` returns whom Kubernetes must confirm as a job's owner; empty: all users are one party.
+
+        ``shares_as`` returns the owner if others have a share of the bounds, too.
+        """
+        self._shares_as = shares_as
         self._jobs = jobs
         self._desk = desk
         self._owner_of = owner_of
@@ -41,12 +49,14 @@ class LeftPods:
         for job in self._jobs.running.values():
             if job.controller is None:
                 continue
+            owner = self._owner_of(job.job_id)
             requests = eviction_requests(
                 job.job_id,
                 job.stored.join.name,
                 job.controller.ledger,
-                self._owner_of(job.job_id),
+                owner,
                 self._desk.ledger.proved_pod,
+                self._shares_as(owner),
             )
             for request in requests:
                 if request.key not in self._asked and self._was_drained(request.nodes[0]):
@@ -77,11 +87,13 @@ def eviction_requests(
     ledger: Ledger,
     subject: str = "",
     proved_pod: Callable[[str, str, str], str] = lambda _job_id, _node, _launcher_id: "",
+    sharer: str = "",
 ) -> Iterator[SchedulerRequest]:
     """Yield a request for each node that a job has left, while ranks of its newest attempt run elsewhere.
 
     ``subject``: the owner to whom the pods' namespace must belong; empty: all users are one party. ``proved_pod`` returns the pod in
-    which a launcher of the job runs on a node, by its own token; with it the request is about that pod alone.
+    which a launcher of the job runs on a node, by its own token; with it the request is about that pod alone. ``sharer``: of whose share of
+    the bounds it is; empty: nobody's.
     """
     if ledger.wish is not Wish.RANKS or not ledger.is_attempt_open:
         return
@@ -97,4 +109,5 @@ def eviction_requests(
                 pods_of=name,
                 subject=subject,
                 pods=(pod,) if pod else (),
+                sharer=sharer,
             )

@@ -62,7 +62,7 @@ class ShortJobs:
         if self._desk.policy.why_observed(job.stored.join.name) is not None:
             return  # observe mode: it waits, as the plan that is journaled says
         attributes, owner = job.stored.join.attributes, self._owner_of(job)
-        sharer = "" if self._desk.is_only_subject(owner) else owner
+        sharer = self._desk.shares_as(owner)
         request = requeue_request(incident, ledger, attributes, owner, self._beside(job), sharer)
         if request is None or request.key in self._asked:
             return

@@ -63,5 +63,8 @@ def test_a_launcher_that_has_proved_its_pod_has_that_pod_evicted() -> None:
     (request,) = eviction_requests("job-1", "train", LEDGER, "ann", proved)
     (other,) = eviction_requests("job-2", "train", LEDGER, "ann", proved)
 
+    (shared,) = eviction_requests("job-1", "train", LEDGER, "ann", proved, "ann")
+
+    assert (request.sharer, shared.sharer) == ("", "ann")
     assert request.pods == ("jobs/train-0/7d1f",)
     assert other.pods == ()

@@ -43,7 +43,7 @@ def bench(
     desk: Any = SimpleNamespace(
         ledger=cluster or ClusterLedger(),
         policy=policy or ClusterPolicy(),
-        is_only_subject=lambda owner: owner == "only",
+        shares_as=lambda owner: "" if owner == "only" else owner,
     )
     short = ShortJobs(registry, desk, scheduler, 60.0, lambda one: one.stored.owner)
     return short, scheduler

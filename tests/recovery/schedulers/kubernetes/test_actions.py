@@ -240,7 +240,7 @@ def test_evictions_within_an_hour_are_bounded(make: Make) -> None:
 
     assert site.api.effects == ["cordon n1", "evict train-n1", "cordon n2"]
     assert site.text("evict-n2") == (
-        "1 pods were evicted by rankmend within an hour: kubernetes.evictions_per_hour_max is 1"
+        "1 pod was evicted by rankmend within an hour: kubernetes.evictions_per_hour_max is 1"
     )
 
 
