@@ -11,6 +11,7 @@ from bench.jepsen.checker import Violation, check
 from bench.jepsen.faults import Breaker, draw_faults
 from bench.jepsen.history import History, WrittenEntry
 from bench.jepsen.second import Second, check_again
+from bench.jepsen.settling import LOOK_S, Standing, settle
 from bench.jepsen.stage import CONTROLLERS, Stage, journals_of, standing
 from bench.jepsen.workload import Workload
 from recovery.journal.attempt_records import AttemptStarted
@@ -23,7 +24,7 @@ from recovery.journal.ledger import Ledger
 
 _LOOK_S = 0.5
 # Beside the controllers' lease: the longest pause of a launcher, which by then has told what it knows, and three looks.
-_RETURN_S = 15.0 + 9.0
+_RETURN_S = 15.0 + 3 * LOOK_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,15 @@ def run(setting: Setting, folder: Path, say: Callable[[str], None]) -> Trial:
             time.sleep(_LOOK_S)
         workload.calm()
         say("no more faults; waiting for the end of every incident")
-        settled_s = _settle(stage, workload, setting, say)
+        settled_s = settle(
+            lambda: _look(stage, workload),
+            time.monotonic,
+            time.sleep,
+            say,
+            jobs=setting.jobs,
+            calm_s=setting.lease_s + _RETURN_S,
+            within_s=setting.settle_s_max,
+        )
         workload.close()
         for keeper in keepers:
             keeper.over.set()
@@ -147,37 +156,14 @@ def _progress(workload: Workload, at_s: float) -> str:
     )
 
 
-def _settle(
-    stage: Stage, workload: Workload, setting: Setting, say: Callable[[str], None]
-) -> float:
-    """Wait until all jobs have begun, no rank is dead unheard and no incident is open; return how long that took.
-
-    For so long without a break as a controller takes to take a job over and a launcher to find it.
-    """
-    began_s = time.monotonic()
-    within_s, calm_s = setting.settle_s_max, setting.lease_s + _RETURN_S
-    calm_since_s: float | None = None
-    while (passed_s := time.monotonic() - began_s) < within_s:
-        time.sleep(3.0)
-        try:
-            journals, _cluster = stage.read_journals()
-        except Exception as error:  # noqa: BLE001 - it may still be starting
-            say(f"the database does not answer yet: {error!r:.200}")
-            continue
-        ledgers = [fold_all([one.entry for one in journal.entries]) for journal in journals]
-        standing = [one for one in ledgers if one.incident is not None]
-        unheard = sum(job.has_unheard_deaths for job in workload.jobs)
-        if standing or unheard or len(journals) < setting.jobs:
-            calm_since_s = None
-        elif calm_since_s is None:
-            calm_since_s = passed_s
-        elif passed_s - calm_since_s >= calm_s:
-            return passed_s
-        say(
-            f"{passed_s:.0f} s: {len(standing)} incidents of {len(journals)} jobs are open, "
-            f"deaths in {unheard} are not handled yet"
-        )
-    return within_s
+def _look(stage: Stage, workload: Workload) -> Standing:
+    journals, _cluster = stage.read_journals()
+    ledgers = (fold_all([one.entry for one in journal.entries]) for journal in journals)
+    return Standing(
+        len(journals),
+        sum(ledger.incident is not None for ledger in ledgers),
+        sum(job.has_unheard_deaths for job in workload.jobs),
+    )
 
 
 def count(history: History) -> dict[str, int]:
