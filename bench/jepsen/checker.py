@@ -270,6 +270,8 @@ def _check_cluster(history: History, by_people: set[str]) -> Iterator[Violation]
             continue
         stops = sum(
             other.stops_training
+            and other.incident_id not in by_people
+            and other.job_id not in by_people
             for when_s, other in spent
             if at_s - HOUR_S + _SLACK_S < when_s <= at_s
         )

@@ -172,7 +172,7 @@ class Reader:
         times = sorted(
             row["committed"]
             for row in rows
-            if row["kind"] == "spent" and json.loads(row["body"])["stops_training"]
+            if row["kind"] == "spent" and _is_bounded(json.loads(row["body"]))
         )
         for at in times:
             count = sum(at - HOUR_S + SLACK_S < one <= at for one in times)
@@ -226,6 +226,11 @@ class Reader:
                     self.find("two attempts at once", job, text)
                 elif set(other["ranks"]) & set(life["ranks"]):
                     self.find("one rank twice", job, f"{key} and {other['node']}")
+
+
+def _is_bounded(spent: Row) -> bool:
+    """Return whether a stop counts: one that a person wanted is beyond no budget, and takes nothing from the others."""
+    return bool(spent["stops_training"]) and not spent.get("by_person")
 
 
 def _ends(event: Row, tries_max: int) -> bool:

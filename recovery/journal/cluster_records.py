@@ -127,6 +127,9 @@ class Spent:
     nodes: tuple[str, ...]  # nodes that the job leaves
     stops_training: bool  # the job was still training
     subject: str = ""  # the job's owner; empty: of an older controller
+    by_person: bool = (
+        False  # a person wants or has approved it: the stops of others don't wait for that
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -229,6 +229,10 @@ def test_what_a_person_asks_for_is_beyond_no_budget() -> None:
 
     assert by_ada.is_persons
     assert rules(history) == set()
+    beside = cluster(*three[1:], spent(3, "another"), every_s=600.0).cluster
+    assert rules(replace(history, cluster=beside)) == set(), "ada's takes nothing from others"
+    more = cluster(*three, spent(3, "another"), every_s=600.0).cluster
+    assert rules(replace(history, cluster=more)) == {Rule.BUDGET}
 
 
 def test_more_moves_of_a_job_in_a_day_than_it_may_make_are_found() -> None:

@@ -187,7 +187,9 @@ def test_what_ranks_must_not_do_is_found(
 def test_stops_of_training_within_an_hour_are_counted(
     tmp_path: Path, stops: int, rule: list[str]
 ) -> None:
-    found = rows("cluster", *[(spent("other", f"i{n}"), "a", 0) for n in range(stops)])
+    of_people = [replace(spent("other", f"p{n}"), by_person=True) for n in range(3)]
+    made = [*of_people, *[spent("other", f"i{n}") for n in range(stops)]]
+    found = rows("cluster", *[(one, "a", 0) for one in made])
 
     assert check(tmp_path, found, replace(SEEN, orders=(), lives=())) == rule
 

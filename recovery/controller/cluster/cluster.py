@@ -232,6 +232,7 @@ class ClusterController:
             request.without,
             not request.is_standing,
             owner,
+            request.finding.is_persons or request.approved_by is not None,
         )
         try:
             self._write(spent)

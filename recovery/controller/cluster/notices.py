@@ -15,7 +15,7 @@ from detectors.finding import Kind, Severity
 from detectors.wording import ranks_in_words
 from recovery.controller.cluster.cluster_ledger import ClusterLedger, NodeBlame
 from recovery.controller.cluster.cluster_limits import DAY_S, ClusterPolicy
-from recovery.controller.cluster.plan_verdict import HOUR_S, quarantine
+from recovery.controller.cluster.plan_verdict import quarantine, stops_within_an_hour
 from recovery.journal.attempt_records import StandKind, StandStill
 from recovery.journal.cluster_records import Hold
 from recovery.journal.incident_records import WaitCause, WaitsFor
@@ -403,9 +403,7 @@ def _vouched(blames: tuple[NodeBlame, ...], policy: ClusterPolicy) -> tuple[Node
 def _of_cluster(
     ledger: ClusterLedger, policy: ClusterPolicy, nodes_active: int, now_unix_s: float
 ) -> Iterator[Notice]:
-    stops = sum(
-        item.stops_training and unix_s > now_unix_s - HOUR_S for unix_s, item in ledger.spent
-    )
+    stops = stops_within_an_hour(ledger, now_unix_s).total()
     if stops and stops >= policy.budgets.stops_per_hour_max:
         yield Notice(
             NoticeKind.BUDGET_SPENT,

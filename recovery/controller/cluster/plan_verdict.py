@@ -138,7 +138,7 @@ def _refuse_stop(
 
     All stops together are at most ``stops_max``, whatever rules, senders and subjects they follow from; a subject has its share of them.
     """
-    stops = _stops_within_an_hour(ledger, now_unix_s)
+    stops = stops_within_an_hour(ledger, now_unix_s)
     count = stops.total()
     if count >= stops_max:
         return (
@@ -157,12 +157,12 @@ def _refuse_stop(
     return None
 
 
-def _stops_within_an_hour(ledger: ClusterLedger, now_unix_s: float) -> Counter[str]:
-    """Return the stops within an hour by subject."""
+def stops_within_an_hour(ledger: ClusterLedger, now_unix_s: float) -> Counter[str]:
+    """Return the stops within an hour by subject, without those that people wanted: who restarts his own job takes nothing from others."""
     return Counter(
         spent.subject
         for unix_s, spent in ledger.spent
-        if spent.stops_training and unix_s > now_unix_s - HOUR_S
+        if spent.stops_training and not spent.by_person and unix_s > now_unix_s - HOUR_S
     )
 
 
@@ -175,7 +175,7 @@ def budgets_left(
     nodes_active: int, ledger: ClusterLedger, policy: ClusterPolicy, now_unix_s: float
 ) -> dict[str, int]:
     """Return the rest of each cluster budget, by name."""
-    stopped = _stops_within_an_hour(ledger, now_unix_s).total()
+    stopped = stops_within_an_hour(ledger, now_unix_s).total()
     stops = policy.budgets.stops_per_hour_max - stopped
     held = _held_most(policy, nodes_active) - len(ledger.held_by_policy(now_unix_s))
     return {"stops_per_hour": max(0, stops), "nodes_held": max(0, held)}

@@ -675,6 +675,27 @@ def test_one_subject_leaves_others_half_of_the_stops_of_an_hour_and_all_share_on
     assert stops_of(desk, CAROL, 9) == 0
 
 
+@pytest.mark.parametrize("is_approved", [False, True])
+def test_a_person_who_restarts_a_job_is_never_held_back_and_takes_no_stop_from_others(
+    *, is_approved: bool
+) -> None:
+    """As one with a token limited to his own job may, again and again."""
+    desk, _journal = desk_of(ClusterPolicy(budgets=Budgets(stops_per_hour_max=6)))
+    wants = FINDING if is_approved else replace(FINDING, symptom=Symptom(SymptomKind.PERSON))
+    approver = "mallory" if is_approved else None
+    asked = [
+        PlanRequest(
+            MALLORY, f"i-{number}", 1, PlanStep.RESTART_IN_PLACE, wants, (), 2,
+            is_standing=False, approved_by=approver, is_approved_within=is_approved,
+        )
+        for number in range(9)
+    ]  # fmt: skip
+
+    assert all(desk.judge(request).judgement.value == "allowed" for request in asked)
+    assert desk.budgets_left()["stops_per_hour"] == 6
+    assert (stops_of(desk, ALICE, 9), stops_of(desk, MALLORY, 9)) == (3, 2)
+
+
 @pytest.mark.parametrize("stops_max", range(1, 13))
 def test_whatever_the_order_in_which_subjects_ask_no_more_jobs_stop_than_the_bound(
     stops_max: int,
