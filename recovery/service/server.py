@@ -213,6 +213,7 @@ class Service:
         desk.is_only_subject = lambda owner: self._launchers() <= {owner}
         desk.is_on_node = self._is_on_node
         desk.is_seen_by_agent = self._is_seen_by_agent
+        desk.is_confirmed = self._is_confirmed
 
     def _parts_for(
         self, desk: ClusterController, parts_for: Callable[[ClusterController, Join], Parts]
@@ -322,6 +323,8 @@ class Service:
 
     def _serve_managers(self, jobs: JobRegistry, desk: ClusterController) -> None:
         """Have what jobs need of Slurm and Kubernetes asked there."""
+        for manager in self._managers():
+            manager.desk.named = lambda: desk.unconfirmed
         if self.slurm is not None:
             self.worker.watched.scheduler = self.slurm.desk
             self.worker.short_jobs = ShortJobs(
@@ -410,6 +413,11 @@ class Service:
         """Return whether the node's agent has reported this job there lately. For the deciding thread."""
         worker = self.worker
         return worker.present.is_on(node, job_id, self._owner_of(job_id), worker.hearing.now_s())
+
+    def _is_confirmed(self, node: str) -> bool:
+        """Return whether somebody beside launchers knows the node. For the deciding thread."""
+        is_known = self.worker.present.knows(node)
+        return is_known or any(node in manager.desk.known for manager in self._managers())
 
     def _may_act(self, request: SchedulerRequest) -> str:
         """Return why a request to a manager of nodes waits, or nothing. For any thread: what it reads is replaced as a whole."""

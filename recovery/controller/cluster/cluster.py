@@ -47,6 +47,7 @@ from recovery.controller.cluster.plan_verdict import (
 )
 from recovery.controller.cluster.probe_rules import ProbeRules
 from recovery.controller.cluster.probe_verdict import refuse_probe
+from recovery.controller.cluster.ran_nodes import RanNodes
 from recovery.controller.cluster.unmatched_names import ToldNames, read_names
 from recovery.journal.cluster_records import (
     Acknowledged,
@@ -152,7 +153,8 @@ class ClusterController:
         self.broken_parts: Mapping[FleetPart, str] = {}  # known now, with the proof: likewise
         self.ledger: ClusterLedger = fold_cluster(journal.opened)
         self.alerts = ActiveAlerts(policy.alerts)
-        self._ran: dict[str, float] = {}  # node -> when it last ran ranks, by our own clock
+        self._ran = RanNodes()
+        self.unconfirmed: tuple[str, ...] = ()  # nodes that only launchers of one subject name
         self._began_unix_s = clock.unix_s() - clock.now_s()
         self._doubts = NO_DOUBTS  # replaced as a whole
         self._refused_at_s: dict[str, float] = {}  # sender -> when that was last reported
@@ -166,6 +168,8 @@ class ClusterController:
         self.is_on_node: Callable[[str, str, float], bool] = lambda _node, _subject, _at: False
         # Whether the node's agent has reported, with the node's certificate, that this job runs there.
         self.is_seen_by_agent: Callable[[str, str], bool] = lambda _node, _job_id: False
+        # Whether the manager of nodes, or the node's agent with the node's certificate, knows the node.
+        self.is_confirmed: Callable[[str], bool] = lambda _node: False
         self.notes: tuple[ClusterNote, ...] = ()  # what people must hear of; the newest last
         self.listed: Mapping[
             str, str
@@ -632,17 +636,20 @@ class ClusterController:
         elif away_s is None and is_noted:
             self._forget_notes(_DATABASE)
 
-    def note_running(self, nodes: Iterable[str]) -> None:
-        """Note which nodes run ranks now."""
-        now_s = self._clock.now_s()
-        self._ran.update(dict.fromkeys(nodes, now_s))
+    def note_running(self, nodes: Iterable[str], subject: str = "") -> None:
+        """Note which nodes run ranks now, by the word of this subject's launchers."""
+        self._ran.note(nodes, subject, self._clock.now_s())
 
     def nodes_active(self) -> int:
         """Return how many nodes ran ranks within a day: the denominator of percentages."""
-        due_s = self._clock.now_s() - DAY_S
-        for node in [name for name, at_s in self._ran.items() if at_s < due_s]:
-            del self._ran[node]
-        return len(self._ran)
+        counted = self._ran.count(
+            self._clock.now_s(),
+            self.policy.budgets.nodes_unconfirmed_max,
+            lambda subject: bool(self.shares_as(subject)),
+            lambda node: node in self.listed or node in self.parts.on or self.is_confirmed(node),
+        )
+        self.unconfirmed = counted.unconfirmed
+        return counted.nodes
 
     def named_nodes(self) -> set[str]:
         """Return the nodes that launchers, people and settings have named; not those that alerts name."""
@@ -731,7 +738,7 @@ class ClusterController:
         for node, jobs in jobs_on.items():
             for job in jobs:
                 nodes_of_jobs.setdefault(job.job_id, []).append(node)
-        active = max(self.nodes_active(), len(jobs_on))
+        active = self.nodes_active() or len(jobs_on)
         percent = self.policy.budgets.nodes_held_percent
         found = find_doubtful(self.alerts.active, nodes_of_jobs, active, percent, self.parts)
         before = self._doubts.reasons

@@ -64,6 +64,9 @@ class Budgets:
     nodes_held_max: int = 20
     # Of the nodes that ran ranks within the last day; 11 % is what racks are sold with in spares.
     nodes_held_percent: float = 10.0
+    # Of these, the nodes of one subject that nobody but its launchers has named count up to this number, where others may launch jobs,
+    # too. Half of those at which nodes_held_percent reaches nodes_held_max: above, invented nodes change nothing but the breaker.
+    nodes_unconfirmed_max: int = 100
     # Nodes whose power rankmend switches off, of all jobs: a cluster loses a host in hours. More in an hour
     # is the network, or a rack, and a person looks.
     power_offs_per_hour_max: int = 2

@@ -168,6 +168,10 @@ class PresentJobs:
         if len(self._of_node) > PRESENT_NODES_MAX:
             del self._of_node[next(iter(self._of_node))]
 
+    def knows(self, node: str) -> bool:
+        """Return whether an agent has reported with this node's certificate that jobs run there."""
+        return node in self._of_node
+
     def is_on(self, node: str, job_id: str, owner: str, now_s: float) -> bool:
         """Return whether the node's agent has reported the job there lately, under one user.
 

@@ -104,6 +104,10 @@ class KubernetesClient:
         more = (reported.get("metadata") or {}).get("remainingItemCount") or 0
         return len(reported.get("items") or ()) + int(more)
 
+    def known(self, names: Iterable[str]) -> frozenset[str]:
+        """Return which of these nodes Kubernetes has."""
+        return frozenset(self.node_objects(names))
+
     def pods_on(
         self, node: str, job: str = "", *, may_be_old: bool = False
     ) -> list[PodInKubernetes]:

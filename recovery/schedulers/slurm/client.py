@@ -34,8 +34,14 @@ class SlurmClient:
 
     def node_count(self) -> int:
         """Return how many nodes Slurm has."""
-        text = self._run(["sinfo", "--noheader", "--Node", "--format=%N"])
-        return len(set(text.split()))
+        return len(self._names())
+
+    def known(self, names: Iterable[str]) -> frozenset[str]:
+        """Return which of these nodes Slurm has."""
+        return frozenset(self._names().intersection(names))
+
+    def _names(self) -> set[str]:
+        return set(self._run(["sinfo", "--noheader", "--Node", "--format=%N"]).split())
 
     def subjects_on(self, node: str) -> frozenset[str]:
         """Return the users, by name and number, whose jobs have the node."""

@@ -49,6 +49,9 @@ OPEN_OF_SUBJECT_MAX: Final = 64
 NODES_MAX: Final = 1_000
 SHARED_MAX: Final = 8
 DRAINS_LOOK_S: Final = 30.0  # at the nodes that we have drained
+# Between two questions about nodes that launchers have named: about the same ones, and about others.
+CONFIRM_S: Final = 600.0
+CONFIRM_NEW_S: Final = 60.0
 AWAY_S: Final = 2.0  # after the manager gave no answer
 _KEY: Final = re.compile(r"[!-~]{1,200}")
 _NODE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
@@ -113,6 +116,12 @@ class RequestDesk:
         self._drains_look_s = drains_look_s
         self._denied_s = denied_s
         self.returns = NodeReturns(self.bench, self.ask, may_act, start_check)
+
+        # Nodes of which it matters whether the manager knows them, and those that it has been found to know: replaced as a whole.
+        self.named: Callable[[], Sequence[str]] = lambda: ()
+        self.known: frozenset[str] = frozenset()
+        self._asked_for: frozenset[str] = frozenset()
+        self._asked_at_s = float("-inf")
 
         self.works_here = (
             True  # False: another controller works on the desk, and this one asks there
@@ -271,6 +280,7 @@ class RequestDesk:
             if now_s - self._looked_at_s >= self._drains_look_s or self.returns.is_due():
                 self.returns.look(self._nodes.look_at_drains())
                 self._nodes.look_for_others(self._of_interest())
+                self._confirm(now_s)
                 self._looked_at_s = now_s
         except ManagerAwayError as error:
             self.bench.note_away(error)
@@ -285,6 +295,14 @@ class RequestDesk:
                 "-inf"
             )  # a request has ended: its nodes may be drained, or back
         return self.bench.look_s
+
+    def _confirm(self, now_s: float) -> None:
+        """See which of the nodes that launchers have named the manager knows."""
+        named = frozenset(self.named())
+        every_s = CONFIRM_S if named <= self._asked_for else CONFIRM_NEW_S
+        if named and now_s - self._asked_at_s >= every_s:
+            self._asked_for, self._asked_at_s = named, now_s
+            self.known |= self.bench.client.known(named)  # those that it has: no more than that
 
     def _advance(self, work: Work, memory: Memory) -> None:
         """Look at what one request is about, and do its next step."""

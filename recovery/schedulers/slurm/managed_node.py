@@ -47,6 +47,10 @@ class NodeManager(Protocol):
 
     def node_count(self) -> int: ...
 
+    def known(self, names: Iterable[str], /) -> frozenset[str]:
+        """Return which of these nodes the manager knows, at a cost that doesn't grow with those that it doesn't."""
+        ...
+
     def subjects_on(self, node: str, /) -> frozenset[str]:
         """Return whose work the node runs: Slurm's users, by name and number; in Kubernetes the subjects of its pods' namespaces."""
         ...

@@ -150,7 +150,8 @@ class AlertDelivery:
         for job in self._jobs.running.values():
             if job.controller is not None and job.controller.ledger.started is not None:
                 placement = job.controller.ledger.started.placement
-                self._desk.note_running(place.node for place in placement)
+                owner = self._desk.owner_of(job.job_id)
+                self._desk.note_running((place.node for place in placement), owner)
 
     def _jobs_on(self) -> dict[str, tuple[JobNode, ...]]:
         """Return which jobs run which ranks on each node, by what was ordered last."""

@@ -230,6 +230,14 @@ def test_a_pod_on_a_node_that_is_not_heard_is_deleted_only_where_that_is_on(
     assert site.outcome("evict-1") == ("done" if delete else "")
 
 
+@pytest.mark.parametrize("count", [1, 60])
+def test_kubernetes_knows_its_nodes_among_those_that_launchers_name(make: Make, count: int) -> None:
+    site = make()
+    forged = [f"forged-{number}" for number in range(count)]
+
+    assert site.desk.bench.client.known(["n1", "n2", *forged]) == {"n1", "n2"}
+
+
 def test_evictions_within_an_hour_are_bounded(make: Make) -> None:
     site = make(evictions_per_hour_max=1)
     for node in ("n1", "n2"):

@@ -35,6 +35,7 @@ class FakeSlurm:
     def __init__(self, *nodes: str) -> None:
         self.state = dict.fromkeys(nodes, "IDLE")
         self.reason = dict.fromkeys(nodes, "")
+        self.listed = 0  # times that all nodes were listed
         self.users: dict[str, str] = {}  # whose jobs have a node, as "name number"
 
     def __call__(self, words: Sequence[str]) -> str:
@@ -44,6 +45,7 @@ class FakeSlurm:
             (node,) = (word.partition("=")[2] for word in words if word.startswith("--nodelist="))
             return self.users.get(node, "")
         if words[0] == "sinfo":
+            self.listed += 1
             return "\n".join(self.state)
         if words[:3] == ["scontrol", "show", "node"]:
             return "\n".join(self._line(node) for node in words[3].split(",") if node in self.state)

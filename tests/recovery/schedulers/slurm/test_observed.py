@@ -8,7 +8,7 @@ import pytest
 from recovery.journal.slurm_records import SlurmOutcome
 from recovery.journal.store import Journal
 from recovery.schedulers.slurm.client import SlurmClient
-from recovery.schedulers.slurm.desk import SlurmDesk
+from recovery.schedulers.slurm.desk import CONFIRM_S, SlurmDesk
 from recovery.schedulers.slurm.limits import SlurmLimits
 from recovery.schedulers.slurm.requests import SchedulerAction, SchedulerRequest
 from tests.recovery.schedulers.slurm.fakes import FakeSlurm, MovedClock
@@ -104,3 +104,36 @@ def test_a_drain_by_another_of_a_node_of_interest_is_journaled_once(site: Site) 
     ((_unix_s, seen),) = site.desk.ledger.drains_seen
     assert (seen.node, seen.reason) == ("n1", "fan is loud")
     assert seen.who.startswith("root")
+
+
+def test_slurm_says_which_nodes_it_knows_of_those_that_launchers_have_named(site: Site) -> None:
+    named = ["n1", "forged"]
+    site.desk.named = lambda: named
+
+    site.turn()
+    asked = site.slurm.listed
+    site.turn()
+
+    assert site.desk.known == {"n1"}
+    assert asked == site.slurm.listed == 1, "once, however often it is looked for"
+
+    named[:] = ["forged", "n2"]
+    site.turn()
+    assert site.desk.known == {"n1", "n2"}, "a node that is known needs no further word"
+
+
+def test_a_node_that_slurm_gets_later_is_found_and_without_names_nothing_is_asked(
+    site: Site,
+) -> None:
+    site.turn()
+    assert site.slurm.listed == 0
+    site.desk.named = lambda: ("n3",)
+    site.turn()
+    before = site.desk.known
+
+    site.slurm.state["n3"], site.slurm.reason["n3"] = "IDLE", ""
+    site.clock.unix += CONFIRM_S
+    site.turn()
+
+    assert before == frozenset()
+    assert site.desk.known == {"n3"}
