@@ -11,9 +11,9 @@ import logging
 import socket
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Generic, TypeVar
@@ -33,6 +33,7 @@ from rankmend.files import read_capped
 from rankmend.lasting_trouble import LastingTrouble
 from recovery.console.views.state_words import word_of
 from recovery.controller.cluster.broken_parts import find_broken_parts
+from recovery.controller.cluster.cluster import ClusterController
 from recovery.controller.cluster.notices import (
     EndedJob,
     Notice,
@@ -50,7 +51,7 @@ from recovery.service.paging.alerts import Links, alerts_of, ended_alerts_of, ma
 from recovery.service.paging.causes import CauseChanges, SharedBy, follow
 from recovery.service.paging.daily_record import daily_record
 from recovery.service.paging.site_troubles import SiteFile, readings_troubles, unit_troubles
-from recovery.service.paging.trouble import NodeAlert, PresentTrouble, find_troubles
+from recovery.service.paging.trouble import NodeAlert, PresentTrouble, find_troubles, nodes_of
 
 log = logging.getLogger(__name__)
 
@@ -287,7 +288,8 @@ def look(
     """Return the notices that are due, once they are in the journal or can't be. For the deciding thread."""
     desk = worker.desk
     now_s, nodes = desk.now_unix_s(), desk.nodes_active()
-    running = [made for job in worker.jobs.running.values() if (made := _running(job)) is not None]
+    jobs = [made for job in worker.jobs.running.values() if (made := _running(job)) is not None]
+    running = mark_contested(jobs, desk)
     found = find_notices(running, escalated(worker), desk.ledger, desk.policy, nodes, now_s)
     notices = most_urgent((*found, *worker.watched.notices()))
     placed = {place.node: item.name for item in running for place in item.ledger.placement}
@@ -433,6 +435,27 @@ def escalated(worker: Worker) -> list[EndedJob]:
         for item in worker.jobs.ended()
         if item.ended is not None and item.ended.outcome.kind is OutcomeKind.ESCALATED
     ]
+
+
+def mark_contested(jobs: list[RunningJob], desk: ClusterController) -> list[RunningJob]:
+    """Return the jobs with the nodes of their incidents on which others are, and where nobody but its launchers says that it is."""
+    if not any(job.ledger.incident is not None for job in jobs):
+        return jobs
+    owners: dict[str, set[str]] = {}  # by node, of the jobs whose ranks are placed there
+    for job in jobs:
+        for place in job.ledger.placement:
+            owners.setdefault(place.node, set()).add(desk.owner_of(job.job_id))
+    return [replace(job, contested=_contested(desk, job, owners)) for job in jobs]
+
+
+def _contested(
+    desk: ClusterController, job: RunningJob, owners: Mapping[str, Collection[str]]
+) -> frozenset[str]:
+    incident = job.ledger.incident
+    nodes = () if incident is None else nodes_of(job.ledger, incident)
+    return frozenset(
+        node for node in nodes if desk.is_contested(node, job.job_id, owners.get(node, ()))
+    )
 
 
 def _running(job: Job) -> RunningJob | None:

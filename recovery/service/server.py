@@ -214,6 +214,9 @@ class Service:
         desk.is_on_node = self._is_on_node
         desk.is_seen_by_agent = self._is_seen_by_agent
         desk.is_confirmed = self._is_confirmed
+        desk.has_agents_word = lambda node: self.worker.present.speaks(
+            node, self.worker.hearing.now_s()
+        )
 
     def _parts_for(
         self, desk: ClusterController, parts_for: Callable[[ClusterController, Join], Parts]

@@ -168,6 +168,8 @@ class ClusterController:
         self.is_on_node: Callable[[str, str, float], bool] = lambda _node, _subject, _at: False
         # Whether the node's agent has reported, with the node's certificate, that this job runs there.
         self.is_seen_by_agent: Callable[[str, str], bool] = lambda _node, _job_id: False
+        # Whether the node's agent has reported lately, with the node's certificate, which jobs run there.
+        self.has_agents_word: Callable[[str], bool] = lambda _node: False
         # Whether the manager of nodes, or the node's agent with the node's certificate, knows the node.
         self.is_confirmed: Callable[[str], bool] = lambda _node: False
         self.notes: tuple[ClusterNote, ...] = ()  # what people must hear of; the newest last
@@ -326,6 +328,18 @@ class ClusterController:
         """Return the subject if others have a share of the bounds, too; empty: it has all of them."""
         is_alone = self.policy.single_tenant or self.is_only_subject(subject)
         return "" if is_alone else subject
+
+    def is_contested(self, node: str, job_id: str, owners: Iterable[str]) -> bool:
+        """Return whether others are on a node, or its agent says who is, and nobody but the job's launchers says that the job is there.
+
+        ``owners``: of the jobs whose launchers say that they run there.
+        """
+        owner = self.shares_as(self.owner_of(job_id))
+        if not owner or self.is_seen_by_agent(node, job_id):
+            return False
+        if self.is_on_node(node, owner, self.now_unix_s()):
+            return False
+        return self.has_agents_word(node) or any(other != owner for other in owners)
 
     def _is_others_alert(self, node: str, job_id: str) -> bool:
         """Return whether what alerts say of the node is another's word than that of the job's owner, and is not doubted.

@@ -105,6 +105,8 @@ class RunningJob:
         ""  # which of its launchers are turned away, why, and what to do; empty: none is
     )
     owner: str = ""
+    # Nodes of its incident on which others are, and where nobody but its launchers says that it is.
+    contested: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

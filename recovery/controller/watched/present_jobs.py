@@ -172,6 +172,11 @@ class PresentJobs:
         """Return whether an agent has reported with this node's certificate that jobs run there."""
         return node in self._of_node
 
+    def speaks(self, node: str, now_s: float) -> bool:
+        """Return whether the node's agent has reported lately which jobs run there."""
+        said = self._of_node.get(node, {}).values()
+        return any(now_s - at_s <= PRESENT_KEPT_S for at_s, _job in said)
+
     def is_on(self, node: str, job_id: str, owner: str, now_s: float) -> bool:
         """Return whether the node's agent has reported the job there lately, under one user.
 

@@ -110,9 +110,15 @@ def find_troubles(
     placed: Mapping[str, str],
     now_unix_s: float,
 ) -> tuple[PresentTrouble, ...]:
-    """Return what is wrong now. ``placed``: the nodes that run ranks, with a job's name."""
+    """Return what is wrong now. ``placed``: the nodes that run ranks, with a job's name.
+
+    What is found of an incident's nodes is why it is being recovered, and asks for nobody by itself. So an incident has no node that is
+    contested: a launcher that names another's node must not silence what is found there.
+    """
     found: dict[str, PresentTrouble] = {}
+    contested: dict[str, frozenset[str]] = {}
     for job in running:
+        contested[job.job_id] = job.contested
         if job.ledger.incident is not None:
             item = _of_incident(job, job.ledger.incident)
             found[item.key] = item
@@ -124,15 +130,20 @@ def find_troubles(
         )
     for item in _of_alerts(alerts, placed):
         found[item.key] = item
-    return tuple(found.values())
+    return tuple(_without(item, contested.get(item.job_id, frozenset())) for item in found.values())
+
+
+def _without(trouble: PresentTrouble, contested: frozenset[str]) -> PresentTrouble:
+    if not trouble.is_incident or contested.isdisjoint(trouble.nodes):
+        return trouble
+    nodes = tuple(node for node in trouble.nodes if node not in contested)
+    return replace(trouble, nodes=nodes, is_loss=trouble.is_loss and bool(nodes))
 
 
 def _of_incident(job: RunningJob, incident: OpenIncident) -> PresentTrouble:
     ledger, finding = job.ledger, incident.last_failure.finding
     incident_id = incident.state.incident_id
-    blamed = () if incident.plan is None else incident.plan.without
-    waiting = () if incident.waits is None else incident.waits[0].without
-    nodes = dict.fromkeys((finding.node, *blamed, *waiting, *ledger.fence_waits))
+    blamed, waiting = _left_by(incident)
     return PresentTrouble(
         key=incident_id,
         kind="RankmendIncident",
@@ -141,7 +152,7 @@ def _of_incident(job: RunningJob, incident: OpenIncident) -> PresentTrouble:
         since_unix_s=incident.opened_at.unix_s - incident.fault_age_s,
         job_id=job.job_id,
         job=job.name,
-        nodes=tuple(node for node in nodes if node)[:NODES_MAX],
+        nodes=nodes_of(ledger, incident)[:NODES_MAX],
         need=_PHASES.get(incident.state.phase, incident.state.phase.value),
         command=f"rankmend why {incident_id}",
         done=tuple(_done(ledger, incident)),
@@ -151,6 +162,20 @@ def _of_incident(job: RunningJob, incident: OpenIncident) -> PresentTrouble:
         is_loss=_is_loss(finding),
         runbook="rankmendincident",
     )
+
+
+def nodes_of(ledger: Ledger, incident: OpenIncident) -> tuple[str, ...]:
+    """Return the nodes that an incident is about, by the word of its job's launchers."""
+    blamed, waiting = _left_by(incident)
+    named = (incident.last_failure.finding.node, *blamed, *waiting, *ledger.fence_waits)
+    return tuple(dict.fromkeys(node for node in named if node))
+
+
+def _left_by(incident: OpenIncident) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the nodes that the incident's plan leaves, and those that a plan which waits would leave."""
+    blamed = () if incident.plan is None else incident.plan.without
+    waiting = () if incident.waits is None else incident.waits[0].without
+    return blamed, waiting
 
 
 def _still_trains(ledger: Ledger, finding: Finding) -> bool:

@@ -31,6 +31,8 @@ def test_a_job_is_where_the_agent_reports_it_and_nowhere_else() -> None:
     assert not jobs.is_on("n2", OURS, "alice", 11.0)
     assert not jobs.is_on("n1", OTHER, "alice", 11.0)
     assert (jobs.knows("n1"), jobs.knows("n2")) == (True, False)
+    assert (jobs.speaks("n1", 10.0 + PRESENT_KEPT_S), jobs.speaks("n2", 11.0)) == (True, False)
+    assert not jobs.speaks("n1", 10.1 + PRESENT_KEPT_S)
 
 
 def test_the_word_lasts_ten_minutes_also_after_the_job_has_left() -> None:

@@ -1,11 +1,13 @@
 """What is wrong now, from ledgers, notices and alerts: what needs a person, and the one command to run."""
 
 import shlex
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from detectors.finding import Blame, Kind, Severity
+from detectors.finding import Blame, Kind, Severity, Symptom, SymptomKind
+from recovery.controller.cluster.cluster import ClusterController
 from recovery.controller.cluster.cluster_ledger import ClusterLedger
 from recovery.controller.cluster.cluster_limits import ClusterPolicy
 from recovery.controller.cluster.notices import (
@@ -15,14 +17,17 @@ from recovery.controller.cluster.notices import (
     find_notices,
     job_argument,
 )
+from recovery.journal.attempt_records import Placement
 from recovery.journal.incident_machine import IncidentState, Phase
 from recovery.journal.incident_records import WaitCause, WaitsFor
 from recovery.journal.job_records import JobOutcome, OutcomeKind
 from recovery.journal.ledger import Ledger, Moment, OpenIncident
 from recovery.journal.limits import Policy
+from recovery.service.pager import mark_contested
 from recovery.service.paging.trouble import FINDING, NodeAlert, PresentTrouble, Stage, find_troubles
+from tests.support.cluster_desk import make_desk
 from tests.support.troubles import FINDING as DEVICE
-from tests.support.troubles import JOB, NOW, incident, running
+from tests.support.troubles import JOB, NOW, Site, incident, running
 
 GPU = NodeAlert("RankmendGpuLost", "n1", "critical", "GPU 3 is lost", NOW - 60)
 
@@ -86,6 +91,84 @@ def test_an_incident_that_runs_needs_nobody_and_counts_its_idle_gpus_from_the_fa
     assert (one.gpus_idle, one.since_unix_s) == (16, NOW - 40)
     assert one.command == "rankmend why 6f1c1b52-1"
     assert one.done == ("stopped the old ranks, and proved that none is left",)
+
+
+def test_an_incident_has_no_node_that_is_contested_and_the_finding_there_stays_its_own() -> None:
+    lost = replace(DEVICE, node="n1", symptom=Symptom(SymptomKind.HOST, "silent"))
+    (job,) = running(ledger_of(replace(incident(lost), waits=None)))
+
+    own = find_troubles([job], [], [GPU], {}, NOW)
+    forged = find_troubles([replace(job, contested=frozenset({"n1"}))], [], [GPU], {}, NOW)
+
+    assert [(one.kind, one.nodes, one.is_loss) for one in own] == [
+        ("RankmendIncident", ("n1",), True),
+        (FINDING, ("n1",), False),
+    ]
+    assert [(one.kind, one.nodes, one.is_loss) for one in forged] == [
+        ("RankmendIncident", (), False),
+        (FINDING, ("n1",), False),
+    ]
+    site = Site()
+    site.look(*forged)
+    said = site.look(*forged, after_s=60.0).open
+    assert [(one.told.cause_id, one.told.severity) for one in said] == [
+        ("6f1c1b52-1", "info"),
+        ("node-n1", "warning"),
+    ], "the finding is a message of its own"
+    assert site.look(own[1], after_s=3600.0).open[0].told.cause_id == "node-n1"
+
+
+MALLORY, ALICE = "mallorys", "alices"
+
+
+def jobs_on_n1() -> list[RunningJob]:
+    """Return mallory's job with an incident about n1, where his launchers and alice's say that they are."""
+    place = (Placement("n1", (0,)),)
+    forged = replace(incident(replace(DEVICE, node="n1")), waits=None)
+    return [
+        RunningJob(
+            MALLORY, "m", replace(ledger_of(forged), placement=place), Policy(), frozenset()
+        ),
+        RunningJob(ALICE, "a", Ledger(placement=place), Policy(), frozenset()),
+    ]
+
+
+def contested(change: Callable[[ClusterController], None], jobs: list[RunningJob]) -> bool:
+    desk, _journal, _clock = make_desk()
+    desk.owner_of = {MALLORY: "mallory", ALICE: "alice"}.__getitem__
+    change(desk)
+    marked = mark_contested(jobs, desk)
+    assert all(not job.contested for job in marked[1:])
+    return marked[0].contested == {"n1"}
+
+
+def by_agent(desk: ClusterController) -> None:
+    desk.is_seen_by_agent = lambda node, job_id: (node, job_id) == ("n1", MALLORY)
+    desk.has_agents_word = lambda node: node == "n1"
+
+
+def by_manager(desk: ClusterController) -> None:
+    desk.is_on_node = lambda node, subject, _at_s: (node, subject) == ("n1", "mallory")
+
+
+def by_policy(desk: ClusterController) -> None:
+    desk.take_policy(ClusterPolicy(single_tenant=True))
+
+
+def test_a_node_is_contested_where_only_a_jobs_launchers_say_that_it_is_there() -> None:
+    both, alone = jobs_on_n1(), jobs_on_n1()[:1]
+
+    def nothing(_desk: ClusterController) -> None:
+        pass
+
+    def agent_has_others(desk: ClusterController) -> None:
+        desk.has_agents_word = lambda node: node == "n1"
+
+    assert contested(nothing, both), "alice is there, too"
+    assert not contested(nothing, alone), "nobody else is, and nobody could say so"
+    assert contested(agent_has_others, alone), "its agent would have said so"
+    for confirm in (by_agent, by_manager, by_policy):
+        assert not contested(confirm, both), confirm.__name__
 
 
 def test_a_hang_that_is_being_recovered_wakes_nobody() -> None:
