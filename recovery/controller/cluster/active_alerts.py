@@ -156,7 +156,7 @@ class ActiveAlerts:
             target = target_of(alert, self._rules if rules is None else rules)
             if sender.nodes:  # its limits were compared with this name
                 target = replace(target, told_node=target.node)
-            why = self._refuse(target)
+            why = self._refuse(target) or self._refuse_end(alert, target.key, sender)
             if why is not None:
                 if len(passed) < 100:
                     passed.append(f"{target.alertname or '(no name)'}: {why}")
@@ -217,6 +217,13 @@ class ActiveAlerts:
         if not target.node and not target.job_id:
             return f"it names no node ({', '.join(self._rules.node_labels)})"
         return None
+
+    def _refuse_end(self, alert: IncomingAlert, key: str, sender: Sender) -> str | None:
+        """Return why an alert doesn't end: who speaks for his jobs alone takes back no word about a node that others share."""
+        known = self._active.get(key)
+        if alert.is_firing or known is None or known.sender.is_of_jobs or not sender.is_of_jobs:
+            return None
+        return "its end is by a sender limited to jobs, and another one says that it fires"
 
     def _drop(self, key: str) -> None:
         self._active.pop(key, None)

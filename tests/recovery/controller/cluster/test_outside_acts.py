@@ -405,6 +405,29 @@ OF_JOBS = Sender("prometheus-of-mallory", is_of_jobs=True)
 """The sender with a token that is limited to mallory's jobs, under another name than his."""
 
 
+@pytest.mark.parametrize("first", [Sender("alertmanager"), OF_JOBS], ids=["all", "of jobs"])
+@pytest.mark.parametrize("ends", [Sender("alertmanager"), OF_JOBS], ids=["all", "of jobs"])
+def test_a_sender_limited_to_jobs_ends_its_own_alerts_and_no_others(
+    first: Sender, ends: Sender
+) -> None:
+    desk, _journal = desk_of()
+    alert_of_job(desk, first, MALLORY)
+
+    alert_of_job(desk, ends, MALLORY, is_firing=False)
+
+    assert bool(desk.alerts.active) == (ends is OF_JOBS and first is not OF_JOBS)
+
+
+def test_a_sender_limited_to_jobs_that_spoke_first_ends_no_alert_that_another_repeats() -> None:
+    desk, _journal = desk_of()
+    alert_of_job(desk, OF_JOBS, MALLORY)
+    alert_of_job(desk, Sender("alertmanager"), MALLORY)
+
+    alert_of_job(desk, OF_JOBS, MALLORY, is_firing=False)
+
+    assert desk.witnesses_of("n2", MALLORY) == {Witness.ALERT}
+
+
 @pytest.mark.parametrize("sender", [Sender("mallory"), OF_JOBS], ids=["owner", "limited to jobs"])
 @pytest.mark.parametrize("has_ended", [False, True])
 def test_an_alert_of_the_jobs_owner_or_limited_to_jobs_speaks_for_no_drain_and_no_blame(
