@@ -10,9 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import reduce, singledispatch
-from typing import Final
+from typing import Final, TypeVar
 
 from detectors.node.charges import ChargeKind, PastCharge
+from recovery.controller.cluster.cluster_limits import DAY_S
 from recovery.controller.cluster.probe_rules import PROBES_MOST
 from recovery.journal.cluster_records import (
     Acknowledged,
@@ -46,7 +47,10 @@ _POWER_OFFS_KEPT: Final = 1_000  # an hour of them at the most that the budget a
 _WATCHED_KEPT: Final = 1_000  # a hang that is older than so many is acted on anew
 _CAUSES_KEPT: Final = 1_000  # that are over
 _PROBES_KEPT: Final = 10 * PROBES_MOST
-_SPENT_KEPT: Final = 10_000  # a day of them at the most that any budget allows
+SPENT_KEPT: Final = 10_000  # a day of them at the most that any budget allows
+NOT_DONE_KEPT: Final = 1_000
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +214,10 @@ def _with(ledger: ClusterLedger, node: str, past: NodePast) -> ClusterLedger:
     return replace(ledger, nodes=nodes)
 
 
+def _without(items: tuple[_T, ...], place: int) -> tuple[_T, ...]:
+    return (*items[:place], *items[place + 1 :])
+
+
 def _is_named_alone(past: NodePast) -> bool:
     """Return whether only launchers of one subject each have named the node, and nothing is done about it."""
     return past.held is None and all(
@@ -318,7 +326,13 @@ def _(record: Unpaused, ledger: ClusterLedger, _unix_s: float) -> ClusterLedger:
 
 @_fold.register
 def _(record: Spent, ledger: ClusterLedger, unix_s: float) -> ClusterLedger:
-    return replace(ledger, spent=(*ledger.spent, (unix_s, record))[-_SPENT_KEPT:])
+    retained = (*ledger.spent, (unix_s, record))
+    if len(retained) > SPENT_KEPT:
+        # A job that stands leaves nodes as often as its launchers like: that must not push out the stops that count.
+        is_old = retained[0][0] <= unix_s - DAY_S
+        others = (place for place, (_at_s, item) in enumerate(retained) if not item.stops_training)
+        retained = _without(retained, 0 if is_old else next(others, 0))
+    return replace(ledger, spent=retained)
 
 
 @_fold.register
@@ -354,7 +368,12 @@ def _(record: WatchedAsked, ledger: ClusterLedger, unix_s: float) -> ClusterLedg
 
 @_fold.register
 def _(record: NotDone, ledger: ClusterLedger, unix_s: float) -> ClusterLedger:
-    return replace(ledger, not_done=(*ledger.not_done, (unix_s, record))[-_WATCHED_KEPT:])
+    retained = (*ledger.not_done, (unix_s, record))
+    if len(retained) > NOT_DONE_KEPT:
+        # What only launchers say goes first: a flood of forged faults pushes out nothing that people read.
+        alone = (place for place, (_at_s, item) in enumerate(retained) if not item.is_observed)
+        retained = _without(retained, next(alone, 0))
+    return replace(ledger, not_done=retained)
 
 
 @_fold.register

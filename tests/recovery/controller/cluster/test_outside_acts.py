@@ -14,12 +14,15 @@ from recovery.controller.cluster.alert_shares import Sender
 from recovery.controller.cluster.cluster import ClusterController
 from recovery.controller.cluster.cluster_ledger import (
     NODES_KEPT,
+    NOT_DONE_KEPT,
+    SPENT_KEPT,
     ClusterLedger,
     NodeBlame,
     NodePast,
     fold_entry,
 )
 from recovery.controller.cluster.cluster_limits import (
+    DAY_S,
     Budgets,
     ClusterPolicy,
     LemonRules,
@@ -179,6 +182,39 @@ def test_nodes_that_only_launchers_have_named_make_room_for_others() -> None:
     assert len(after.nodes) == len(ledger.nodes)
     assert {"real", "ours", "held", "new", "forged-1"} <= after.nodes.keys()
     assert "forged-0" not in after.nodes
+
+
+def folded(ledger: ClusterLedger, records: list[tuple[float, Spent | NotDone]]) -> ClusterLedger:
+    for number, (at_s, record) in enumerate(records, start=1):
+        ledger = fold_entry(ledger, Entry(number, at_s, 0.0, "boot", record))
+    return ledger
+
+
+def test_moves_of_jobs_that_stand_push_out_no_stop_of_the_last_day() -> None:
+    old, stop = Spent(ALICE, "i-0", 1, "move", (), True), Spent(ALICE, "i-1", 1, "move", (), True)
+    move = Spent(MALLORY, "i-2", 1, "move", ("n2",), False)
+    moves = ((DAY_S, move),) * (SPENT_KEPT - 3)
+    ledger = ClusterLedger(spent=((0.0, old), (DAY_S, stop), *moves))
+
+    after = folded(ledger, [(DAY_S + 1.0, move)] * 3)
+
+    assert len(after.spent) == SPENT_KEPT
+    assert [item for _at_s, item in after.spent if item.stops_training] == [stop]
+    assert after.spent[-1] == (DAY_S + 1.0, move)
+
+
+def test_a_flood_of_forged_faults_pushes_out_nothing_that_observe_mode_has_kept() -> None:
+    observed = NotDone(NotDoneAct.QUARANTINE, "n1", ALICE, "i-0", "blamed")
+    forged = NotDone(NotDoneAct.QUARANTINE, "n2", MALLORY, "i-1", "launchers alone", False)
+    ledger = ClusterLedger(
+        not_done=((0.0, observed), *((0.0, forged),) * (NOT_DONE_KEPT - 1)),
+    )
+
+    after = folded(ledger, [(1.0, forged), (1.0, observed)])
+
+    assert len(after.not_done) == NOT_DONE_KEPT
+    assert [at_s for at_s, item in after.not_done if item.is_observed] == [0.0, 1.0]
+    assert folded(ClusterLedger(), [(1.0, forged)]).not_done == ((1.0, forged),)
 
 
 def test_two_jobs_of_one_subject_are_one_party() -> None:
