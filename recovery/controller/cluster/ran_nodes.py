@@ -13,7 +13,7 @@ from recovery.controller.cluster.cluster_limits import DAY_S
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class FleetSize:
     nodes: int
     unconfirmed: tuple[str, ...] = ()  # of subjects that have named too many
 
@@ -34,7 +34,7 @@ class RanNodes:
         own_max: int,
         is_bound: Callable[[str], bool],
         is_confirmed: Callable[[str], bool],
-    ) -> Counted:
+    ) -> FleetSize:
         """Return how many nodes count, and forget those that ran nothing within a day.
 
         ``own_max``: nodes that count by one subject's word alone; ``is_bound``: whether others may launch jobs beside it.
@@ -52,4 +52,4 @@ class RanNodes:
             alone = [node for node in nodes if not is_confirmed(node)]
             found.update(nodes.keys() - set(alone), alone[:own_max])
             unconfirmed += alone if len(alone) > own_max else ()
-        return Counted(len(found), tuple(unconfirmed))
+        return FleetSize(len(found), tuple(unconfirmed))
