@@ -167,6 +167,10 @@ def is_devices_own_word(text: str) -> bool:
     return _OWN_WORD.search(text) is not None
 
 
+# Semaphores and shared memory of Python lie in /dev/shm: a full one says the same as a full disk.
+_SHM_FRAME: Final = re.compile(
+    r"(?:^|/)(?:multiprocess(?:ing)?|billiard|loky/backend)/(?:synchronize|_?semlock|shared_memory|heap)\.py$"
+)
 _FORKED_FRAME: Final = re.compile(
     r"(?:^|/)(?:torch/utils/data/_utils/worker|torchdata/stateful_dataloader/worker|multiprocess(?:ing)?/(?:pool|process))\.py$"
 )
@@ -179,6 +183,11 @@ ROWS: Final = (
         r"\bSignalException: Process \d+ got signal: (?:1|2|3|10|12|15)\b|\bSIGTERMException\b",
         FailureCause.USER,
         "torch.distributed.elastic and Lightning raise what a person or a scheduler sent",
+    ),
+    _row(
+        r"(?:psycopg2?|asyncpg)[\w.]{1,40}\bOutOfMemory(?:Error)?\b|out of shared memory\s{1,4}HINT:",
+        FailureCause.SERVICE,
+        "PostgreSQL's SQLSTATE 53200: the server's memory, or its table of locks",
     ),
     _row(
         r"ray\.exceptions\.OutOfMemoryError|java\.lang\.OutOfMemoryError|running low on memory|OOM when allocating tensor[^\n]* by allocator (?:mklcpu|cpu)\b",
@@ -207,6 +216,12 @@ ROWS: Final = (
         FailureCause.HOST_MEMORY,
         "torch/utils/data/dataloader.py: a worker that raises passes its error on; one that vanishes was killed",
         needs_loader=True,
+    ),
+    _row(
+        r"\[Errno 28\]",
+        FailureCause.HOST_MEMORY,
+        "Python's multiprocessing: sem_open and shm_open make files in /dev/shm",
+        needs_frame=_SHM_FRAME,
     ),
     _row(
         r"CUDA error: initialization error|cuda runtime error \(3\)",
@@ -279,7 +294,7 @@ ROWS: Final = (
         r"|client socket has (?:timed out|failed)|Application timeout caused pair closure"
         r"|connectFullMesh failed|in store based barrier|Stop_waiting response|failed to listen|EADDRINUSE|[Nn]o route to host|Network is (?:unreachable|down)|Host is down|Transport endpoint is not connected|Software caused connection abort|barrier timed out|Barrier timed out"
         r"|Timeout waiting for key|communicator was aborted"
-        r"|Heartbeat request to coordination service failed|heartbeat timeout|Heartbeat monitor timed out|(?:recv|send)\w{0,20} failed on SocketImpl|failed to recv, got 0 bytes|HorovodInternalError|Horovod has been shut down|distributed service detected fatal errors|the remote task has failed|task names: /job:|MPI_ERR_\w+|monitoredBarrier|Endpoint timeout|reset by remote peer",
+        r"|(?m:^(?:\w+\.)*XlaRuntimeError: (?:DEADLINE_EXCEEDED|UNAVAILABLE|ABORTED|CANCELLED)\b)|Heartbeat request to coordination service failed|heartbeat timeout|Heartbeat monitor timed out|(?:recv|send)\w{0,20} failed on SocketImpl|failed to recv, got 0 bytes|HorovodInternalError|Horovod has been shut down|distributed service detected fatal errors|the remote task has failed|task names: /job:|MPI_ERR_\w+|monitoredBarrier|Endpoint timeout|reset by remote peer",
         FailureCause.COMMUNICATION,
         "gloo 2.13 rendezvous/context.cc, pair.cc:537 and :553, unbound_buffer.cc:78 and :129 (a rank was killed, raised, "
         "hung); torch TCPStore and socket.cpp; NCCL; NCCL watchdog (Megatron-LM#935); errno; JAX; MPI-4 ULFM",

@@ -68,13 +68,16 @@ class ErrorPart:
 
 ANSI: Final = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]{0,200}\x07|[()][A-Z0-9])")
 # torch.distributed prefixes a traceback with "[rank1]: ", its elastic agent with "[default0]:"
-# ... mpirun with "[1,3]<stderr>:", Ray with "(Worker pid=8929, ip=10.0.0.7) ", containers' logs with a stamp.
+# ... mpirun with "[1,3]<stderr>:", SageMaker's with "[1,mpirank:3,algo-1]<stderr>:", Ray and vLLM with "(Worker pid=8929, ip=10.0.0.7) "
+# and "(Worker rank=2 pid=8929) ", containers' logs with a stamp.
 _PREFIX: Final = re.compile(
-    r"^(?:\[(?:default|rank)\d{1,9}\]: ?|\[\d{1,9},\d{1,9}\]<std(?:err|out)>: ?|\(\w[\w.<>:]{0,80} pid=\d{1,9}(?:, ip=[\w.:]{1,45})?\) ?"
+    r"^(?:\[(?:default|rank)\d{1,9}\]: ?|\[\d{1,9},(?:mpirank:)?\d{1,9}(?:,[\w-]{1,60})?\]<std(?:err|out)>: ?|\(\w[\w.<>: =]{0,80} pid=\d{1,9}(?:, ip=[\w.:]{1,45})?\) ?"
     r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d) (?:std(?:err|out) [FP] )?)+"
 )
 _PREFIX_STARTS: Final = frozenset("[(0123456789")
 _GROUP: Final = re.compile(r"^ {2,40}(?:\| |\+ (?=Exception Group))")
+# Heads a part of a group. Source: CPython, Lib/traceback.py, TracebackException.format.
+_PART: Final = re.compile(r"^ {2,40}\+(?:-\+)?-{4,} \d+ -{4,}$")
 _HEADER: Final = re.compile(r"^(?:Exception Group )?Traceback \(most recent call last\):")
 _FRAME: Final = re.compile(r'^ +File "([^"]+)", line \d+(?:, in (.+))?$')
 _EXCEPTION: Final = re.compile(r"^([A-Za-z_][\w.<>]*)(?:: (.*)|:)?$")
@@ -94,7 +97,8 @@ _ASIDE_HEAD: Final = re.compile(
     r"^(?:Exception ignored (?:in|on|while|when)\b|Unhandled exception in thread|Exception in thread |Exception in threading"
     r"|Error in atexit\b|Exception ignored in atexit|--- Logging error ---|Error in sys\.|Error in (?:daemon|background) "
     r"|(?:Task|Future) exception was never retrieved|Exception in (?:async |Tkinter )?callback|Unhandled exception in event loop|Unclosed (?:client|connection)"
-    r"|exception calling callback <Future|Exception (?:happened|occurred) during processing of request|Thread \w{1,40}Thread:)"
+    r"|exception calling callback <Future|Exception (?:happened|occurred) during processing of request|Thread \w{1,40}Thread:"
+    r"| {2,40}\+-{4,} (?!1 )\d+ -{4,})"  # a group's part behind the first, which brought the group about
 )
 # Of what asyncio's handler shows below its message, in any number of lines ("Fatal error on SSL transport": python-websockets/websockets#356).
 _ASYNC_DETAIL: Final = re.compile(
@@ -145,6 +149,10 @@ _LOGGED_FATAL: Final = re.compile(
 )
 _MAY_BE_FATAL: Final = re.compile(
     r"F(?:\d{4} \d\d:\d\d:[\d.]{2,24} +\d{1,10})? [\w./+-]{1,200}:\d{1,6}\] "
+)
+# What ended another process stands above, in that process's output. Sources: vllm/v1/engine/exceptions.py and utils.py.
+_SAYS_ABOVE: Final = re.compile(
+    r"(?i)\bsee (?:the )?(?:root cause|stack trace|traceback|logs?|errors?)[^\n]{0,20}\babove\b"
 )
 _FATAL: Final = re.compile(r"^Fatal Python error: (.+)$")
 # The last line of argparse ("train.py: error: unrecognized arguments: --resume"), what is built on it, and click ("Error: ...").
@@ -229,7 +237,7 @@ def _is_logged(lines: Sequence[str], start: int) -> bool:
 
 
 _BEGINNINGS: Final = (
-    *("raceback (most recent", 'File "', "terminate called", "Fatal Python error"),
+    *("raceback (most recent", 'File "', "terminate called", "Fatal Python error", "❱ "),
     *("can't open file", "No module named", "Error while finding module"),
 )
 
@@ -249,8 +257,9 @@ def find_refusal(lines: Sequence[str]) -> ErrorText | None:
 
 def read_printed(record: ErrorText, last_lines: Sequence[str]) -> ErrorText:
     """Return a recorded error as the rank printed it, with source lines, if the output has it; never raises."""
-    if record.type_name.endswith("ExceptionGroup"):
-        return record  # it knows what the group came from; the output shows that apart
+    if _SAYS_ABOVE.search(record.message):
+        above = parse_error(last_lines)
+        return replace(above, is_uncaught=True) if above is not None else record
     newest = last_lines[-LINES_MAX:]
     lines = _plain_lines(newest)
     for found in reversed(_find_errors(lines, [_is_of_rank(line) for line in newest])):
@@ -310,6 +319,8 @@ def _plain_lines(newest: Sequence[str]) -> list[str]:
     for number, line in enumerate(lines):
         if _BOX_TOP.match(line):
             _open_box(lines, number)
+        elif line[:1] in ("╰", "└") and (first := _start_of_cut_box(lines, number)) is not None:
+            _open_box(lines, first)
         elif _HEADER.match(line) and not "".join(lines[number + 1 : number + 2]):
             _unmark(lines, number + 1)
     return lines
@@ -340,6 +351,14 @@ def _drop_prefixes(lines: list[str]) -> None:
         for at, other in enumerate(lines):
             if _DIGIT.sub("0", other[:size]).rstrip() == form.rstrip():
                 lines[at] = other[size:]
+
+
+def _start_of_cut_box(lines: list[str], end: int) -> int | None:
+    """Return where the box begins that ends here and lacks its top, or None where it holds no traceback."""
+    start = end
+    while start > max(0, end - _BOX_LINES_MAX) and lines[start - 1][:1] == "│":
+        start -= 1
+    return start if any("❱" in line for line in lines[start:end]) else None
 
 
 def _open_box(lines: list[str], number: int) -> None:
@@ -409,7 +428,8 @@ def _replaces(error: _Found, chosen: _Found | None) -> bool:
     if chosen is None:
         return True
     if error.is_weak and not chosen.is_weak:
-        return chosen.standing < 3 and _are_apart(chosen, error)
+        points_up = _SAYS_ABOVE.search(error.error.message) is not None
+        return not points_up and chosen.standing < 3 and _are_apart(chosen, error)
     return error.standing >= chosen.standing
 
 
@@ -463,6 +483,8 @@ def parse_record(text: str, pids: Collection[int]) -> ErrorText | None:
     parts = [part for part in reported if isinstance(part, dict)]
     if not parts:
         return None
+    while len(parts) > 1 and _text_of(parts[0], "type").endswith("ExceptionGroup"):
+        del parts[0]  # its first exception, which comes next, brought the group about
     lines: list[str] = []
     for part in reversed(parts):
         link = _CAUSED if _text_of(part, "link") == "cause" else _DURING
@@ -603,7 +625,19 @@ def _traceback_at(lines: list[str], start: int, before: _Found | None) -> _Found
     is_near = before is not None and start - before.start <= _CHAIN_LINES_MAX
     if is_near and before is not None and _is_chained(lines[before.end : start]):
         start = before.start
-    return _found(lines, start, end, match[1], match[2] or "")
+    if match[1].endswith("ExceptionGroup"):
+        match = _bare_part(lines, number + 1, end) or match
+    message = match[2] or ""
+    return _found(
+        lines, start, end, match[1], message, is_weak=_SAYS_ABOVE.search(message) is not None
+    )
+
+
+def _bare_part(lines: list[str], number: int, end: int) -> re.Match[str] | None:
+    """Return the first exception of a group that was never raised, and so has no traceback."""
+    places = (at for at in range(number, end) if _PART.match(lines[at - 1]))
+    return next((match for at in places if (match := _EXCEPTION.match(lines[at]))), None)
+
 
 
 def _table_alone(lines: list[str]) -> ErrorText | None:
@@ -725,13 +759,14 @@ def _error(type_name: str, message: str, traceback: str) -> ErrorText:
     )
 
 
-# Where several operations failed, each has a line of its own. Source: tensorflow/core/common_runtime, StatusGroup.
-_ROOT_ERROR: Final = re.compile(r" {1,4}\(\d\) +\w")
+# Indented lines of messages: one for each of several operations that failed, and what a program wrote that was called.
+# Sources: tensorflow/core/common_runtime, StatusGroup; git/exc.py; libstdc++.
+_OF_MESSAGE: Final = re.compile(r" +(?:\(\d\) +\w|(?:stderr|stdout): |what\(\):)")
 
 
 def _is_said(line: str) -> bool:
     """Return whether a line of a traceback states an error, and shows no code."""
-    return line[:1] != " " or "what():" in line or _ROOT_ERROR.match(line) is not None
+    return line[:1] != " " or _OF_MESSAGE.match(line) is not None
 
 
 def read_statements(error: ErrorText) -> list[str]:

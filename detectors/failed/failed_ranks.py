@@ -178,7 +178,10 @@ def _by_signal(end: RankEnd, number: int, said: str, error: SaidError | None) ->
     if number in CRASHES:
         return _by_crash(end, number, said, error)
     if number == _SIGPIPE:
-        return _Death(end, FailureCause.COMMUNICATION, said)
+        # Whoever read its output or its socket is gone. If that was another rank, that rank has a cause.
+        if error:
+            return _by_error(end, error)
+        return _Death(end, FailureCause.EXIT, said, name, is_doubtful=True)
     cause = FailureCause.USER if number in _REQUESTS else FailureCause.KILLED
     return _Death(end, cause, said, name)
 

@@ -21,7 +21,7 @@ SURE: Final = 0.6  # less than flight recorders: a place is no proof of a wait
 _MINORITY_MAX: Final = 0.5  # if more are elsewhere, they share one cause and nobody is waited for
 _RANKS_MIN: Final = 3  # without a known place of waiting, two ranks can't be told apart
 # A rank there waits for others, or may wait. Every release of PyTorch 2 has these paths.
-_FRAMEWORKS: Final = frozenset(
+FRAMEWORKS: Final = frozenset(
     {
         *(
             "torch",
@@ -130,7 +130,7 @@ def is_in_framework(frames: tuple[Frame, ...]) -> bool:
     """
     if any(frame.function == "destroy_process_group" for frame in frames):
         return False
-    return any(set(frame.file.split("/")) & _FRAMEWORKS for frame in frames)
+    return any(set(frame.file.split("/")) & FRAMEWORKS for frame in frames)
 
 
 def _is_library(file: str) -> bool:

@@ -160,7 +160,7 @@ def kind_of_error(cause: FailureCause, error: ErrorText) -> tuple[LogKind, FactT
             else (LogKind.TERMINATED, FactTier.VICTIM)
         )
     if cause is FailureCause.HOST_MEMORY:
-        if _OUT_OF_SHM.search(text):
+        if _OUT_OF_SHM.search(text) or "[Errno 28]" in text:
             return LogKind.SHARED_MEMORY, FactTier.OWN
         if _FAULT_OF_WORKER in text:
             return LogKind.SEGFAULT, FactTier.OWN

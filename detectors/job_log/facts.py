@@ -219,6 +219,7 @@ LINE_RULES: Final = (
     _rule("recvValue failed", r"\[c10d\] recvValue failed on SocketImpl.*(?:got 0 bytes|[Cc]onnection reset)", _K.PEER_LOST, _T.WEAK, "c10d, TCPStore.cpp"),
     _rule("message", r'"message": "Rendezvous\w{1,30}Error: ', _K.NEVER_JOINED, _T.STALL, "torchelastic, error_handler.py"),
     _rule("registration failed|Barrier timed out", r"cluster registration failed|Barrier timed out\. (?:Barrier_)?[Ii]d: ?\W?(?:Init|PjRT_Client_Connect)", _K.NEVER_JOINED, _T.STALL, "JAX, coordination_service.cc: tasks that never registered"),
+    _rule("agent in error status", r"Coordination service agent in error status: (?:DEADLINE_EXCEEDED|UNAVAILABLE|ABORTED|CANCELLED)", _K.PEER_LOST, _T.VICTIM, "XLA, pjrt/distributed/client.cc"),
     _rule("Barrier timed out", r"Barrier timed out\. (?:Barrier_)?[Ii]d: ", _K.HANG, _T.STALL, "JAX, coordination_service.cc"),
     _rule("NCCL error in", r"^NCCL error in: \S+?:\d+, (?:unhandled|internal|remote)", _K.NCCL_SYSTEM, _T.VICTIM, "PyTorch 1.0 to 1.3, ProcessGroupNCCL.cpp: it raised without a type"),
     _rule("NCCL operation", r"NCCL operation \w+\(.*failed: invalid (?:usage|argument)", _K.NCCL_USAGE, _T.OWN, "XLA, nccl_utils.cc and nccl_errors.h"),
@@ -245,7 +246,7 @@ LINE_RULES: Final = (
     _rule("Got completion", r"Got completion from peer (?P<peer>[^\s<]+)(?:<\d+>)? with (?:status=(?:IBV_WC_\w*FLUSH\w*\(?\d*\)?|5)\b|error 5\b)", _K.LINK_ERROR, _T.VICTIM, "NCCL: IBV_WC_WR_FLUSH_ERR follows another error"),
     _rule("Got completion", r"Got completion (?:from peer (?P<peer>[^\s<]+)(?:<\d+>)? )?with (?:status|error)", _K.LINK_ERROR, _T.STALL, "NCCL net_ib.cc"),
     _rule("write to EQ", r"^Unable to write to EQ: .{0,80}\berr: ", _K.NCCL_SYSTEM, _T.VICTIM, "libfabric, prov/efa: it ends the process"),
-    _rule("UCX ", r"UCX +(?:ERROR|FATAL) .*(?:[Rr]etry (?:count|counter) exceeded|Endpoint timeout|Connection reset by remote peer|Input/output error)", _K.LINK_ERROR, _T.STALL, "UCX, ib_mlx5_log.c"),
+    _rule("UCX |ib_mlx5_log", r"(?:UCX +(?:ERROR|FATAL) |ib_mlx5_log\.c:\d+ ).*(?:[Rr]etry (?:count|counter) exceeded|Remote operation|Local QP operation|Endpoint timeout|Connection reset by remote peer|Input/output error)", _K.LINK_ERROR, _T.STALL, "UCX, ib_mlx5_log.c"),
     _rule("encountered an error", r"Local process \d+ encountered an error: \[Errno (?:5|30|103|107|108|116)\]", _K.STORAGE_ERROR, _T.OWN, "Megatron-LM, filesystem_async.py"),
     _rule("encountered an error", r"Local process \d+ encountered an error: \[Errno 28\]", _K.DISK_FULL, _T.OWN, "Megatron-LM, filesystem_async.py"),
     _rule("malloc|free|corrupted|chunk", r"^(?:malloc|free|realloc|malloc_consolidate|munmap_chunk)\(\): \w|^double free or corruption|^corrupted (?:size|double-linked)", _K.ABORTED, _T.END, "glibc, malloc.c"),
@@ -285,7 +286,7 @@ _CANDIDATES: Final = (
     *("disconnected", "shut down", "lost communication", "route a message", "error occurred in MPI_", "Process name", "er user-direction"),
     *("died or was killed", "memory pressure", "running low on memory", "insufficient shared memory", "not found", "execve()", "oss scale"),
     *("EI", "EJ", "EL0", "allclock", "alltime", "deadline", "preempt", "deleted at", "MaxRuntime", "is preempted"),
-    *("malloc", "free", "corrupted", "chunk", "OwnerDied", "inite", "ismatched", "HW Exc", "UCX ", "remainder of", "/task:", "emote daemon", "no rank adv", "access fault", "was encountered", "__terminate", "write to EQ", "device handle", "went down", "EXHAUSTED", "exhausted"),
+    *("malloc", "free", "corrupted", "chunk", "OwnerDied", "inite", "ismatched", "HW Exc", "UCX ", "ib_mlx5_log", "remainder of", "/task:", "emote daemon", "no rank adv", "access fault", "was encountered", "__terminate", "write to EQ", "device handle", "went down", "EXHAUSTED", "exhausted"),
 )  # fmt: skip
 _INDENTED_WORDS: Final = (
     "sequence",
@@ -321,6 +322,7 @@ _SIGNALS: Final = {
     6: (_K.ABORTED, _T.WEAK),
     4: (_K.CRASHED, _T.END),
     8: (_K.CRASHED, _T.END),
+    13: (_K.EXIT_CODE, _T.WEAK),  # whoever read its output or its socket is gone
     15: (_K.TERMINATED, _T.VICTIM),
     2: (_K.INTERRUPTED, _T.VICTIM),
 }

@@ -83,13 +83,14 @@ _NEEDLES: Final = (
     *(b"-based barrier", b"missing ranks", b"stalled ranks", b"remainder of ranks", b"set to error", b"remote daemon", b"no rank advances", b"access fault", b"link down"),
     *(b"disconnected", b"incarnation", b"shut down", b"lost communication", b"route a message", b"process name", b"recvvalue"),
     *(b"malloc(", b"corrupt", b"free()", b"not found", b"execve()", b"reported to coord", b"deadline", b"wallclock", b"times out", b"deleted at", b"write to eq", b"marked dead", b"device handle", b"went down", b"exhausted"),
+    *(b'"mainthread"', "❱".encode(), b"\xe2\x94\x80\xe2\x95\xaf", b"coordination service agent", b"retry count", b"qp operation", b"remote operation"),
     *(b"completed", b"training done", b"train_runtime", b"max_epochs", b"successfully", b"training is done", b"training finished"),
 )  # fmt: skip
 _PROGRESS_NEEDLES: Final = (b"loss", b"it/s", b"s/it", b"iteration", b"tokens", b"samples/s")
 _HANG_NEEDLES: Final = (b"optype", b"enqueued", b"collective #")
 _MARK: Final = re.compile(
     rb"(?i)\btorch|nccl|\brank\b|\[rank|\[default\]|cuda|\bgpus?\b|deepspeed|megatron|lightning|transformers|tensorflow|\bjax\b|jax_worker|\bxla\b|torch_npu|hccl|npustream|ascend|rccl|oneccl|\|CCL_|rocm|paddle|xgboost|horovod|accelerate"
-    rb"|\bsrun|slurm|mpirun|prterun|\bMPI_|gloo|\bepochs?\b|checkpoint|\btrain|world.?size|wandb|huggingface|dataloader|optimizer|learning.?rate|rankmend|python.*\berror\b|modulenotfound|\(raylet\)|\(\w{1,80} pid=|tensorcore|local_rank|libfabric:"
+    rb"|\bsrun|slurm|mpirun|prterun|\bMPI_|gloo|\bepochs?\b|checkpoint|\btrain|world.?size|wandb|huggingface|dataloader|optimizer|learning.?rate|rankmend|python.*\berror\b|modulenotfound|\(raylet\)|\(\w{1,80} pid=|tensorcore|local_rank|libfabric:|ib_mlx\d_log"
 )
 _FOREIGN: Final = re.compile(
     rb'(?i)"(?:GET|POST|PUT|HEAD) /|\b(?:nginx|apache|django|flask|uvicorn|gunicorn|celery|tomcat|postgres|mysqld|sshd|systemd|dpkg|spring|(?<! {2})kubelet|java\.lang|at (?:org|com|java)\.|npm |webpack|ansible|CRON|dhcp|apt-get|maven|gradle)|^Collecting \w|^\s*Downloading \S+\.whl|Requirement already satisfied|No matching distribution|Could not find a version that|\] (?:LOG|ERROR|FATAL|STATEMENT):  '
@@ -99,7 +100,7 @@ _MARK_WORDS: Final = (
     *(b"torch", b"nccl", b"rank", b"default", b"cuda", b"gpu", b"deepspeed", b"megatron", b"lightning", b"transformers", b"tensorflow"),
     *(b"jax", b"xla", b"npu", b"ccl", b"ascend", b"paddle", b"xgboost", b"rocm", b"horovod", b"accelerate", b"srun", b"slurm", b"mpi", b"prterun", b"gloo"),
     *(b"epoch", b"checkpoint", b"train", b"world", b"wandb", b"huggingface", b"dataloader", b"optimizer", b"learning", b"python"),
-    *(b"modulenotfound", b"raylet", b" pid=", b"tensorcore", b"local_rank", b"libfabric"),
+    *(b"modulenotfound", b"raylet", b" pid=", b"tensorcore", b"local_rank", b"libfabric", b"ib_mlx"),
 )  # fmt: skip
 _FOREIGN_WORDS: Final = (
     *(b'"get ', b'"post ', b'"put ', b'"head ', b"nginx", b"apache", b"django", b"flask", b"corn", b"celery", b"tomcat", b"postgres", b"mysqld"),
@@ -127,7 +128,7 @@ _HEAD_BYTES: Final = 16
 _HEAD_STARTS: Final = frozenset({b"[", b" ", *(b"%d" % digit for digit in range(10))})
 RANKS_SEEN_MAX: Final = 100_000
 _HEAD_RANK: Final = re.compile(
-    rb"\[(?:rank|default|RANK|Rank)[ :_-]?(\d{1,7})\]|\[\d{1,5},(\d{1,7})\]|\[rank ?(\d{1,7})\]"
+    rb"\[(?:rank|default|RANK|Rank)[ :_-]?(\d{1,7})\]|\[\d{1,5},(?:mpirank:)?(\d{1,7})[\],]|\[rank ?(\d{1,7})\]"
 )
 _TASK_HEAD: Final = re.compile(rb" {0,6}(\d{1,6}): ")
 _EMPTY, _KEEP, _STEP, _FRAME, _ERROR, _HANG, _BOX, _STRONG = 0, 1, 2, 4, 8, 16, 32, 64
@@ -307,6 +308,8 @@ def _flags_of(found: int, line: bytes) -> int:
     """Return what a line with some needles is, by its words."""
     if found & _STEP and (not _PROGRESS.search(line) or _NO_PROGRESS.search(line)):
         found &= ~_STEP
+    if found & _KEEP and any(word in line for word in _LONG_HEADS):
+        found |= _BOX | _STRONG
     is_strong = bool(found & _KEEP) and _is_strong(line)
     if found & _STEP and not is_strong:
         found &= ~_KEEP
@@ -323,10 +326,12 @@ def _flags_of(found: int, line: bytes) -> int:
     return found
 
 
+# Many lines follow that have no words of their own: py-spy's frames, the code in Rich's box.
+_LONG_HEADS: Final = (b'"MainThread"', "❱".encode())
 _STRONG_WORDS: Final = (
     *(b"raceback", b"Error", b"Exception", b"atchdog", b"NaN", b"nan", b"NCCL WARN", b"CANCELLED", b"NVRM", b"Killed", b"SIG"),
     *(b"srun", b"slurmstepd", b"DUE TO", b"exitcode", b"noticed that", b"oom", b"OOM", b"reempt", b"PREEMPT", b"nranks", b"rank      :", b"ttempts left"),
-    *(b"terminate called", b"FAILED", b"atal", b"error: ", b"Root Cause", b"Interrupt", b"HYDRA", b"Failure", b"Timeout", b"Missing ranks", b"Stalled ranks", b"UCX "),
+    *(b"terminate called", b"FAILED", b"atal", b"error: ", b"Root Cause", b"Interrupt", b"HYDRA", b"Failure", b"Timeout", b"Missing ranks", b"Stalled ranks", b"UCX ", b"ib_mlx5_log", b"Coordination service agent"),
 )  # fmt: skip
 
 
@@ -348,13 +353,14 @@ _TIME: Final = r"(?:\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d
 # One space at most belongs to a stamp: the next are a traceback's. Source: Kubernetes, CRI log format; kubectl logs --timestamps.
 _STAMP: Final = re.compile(rf"\[?{_TIME}\]?(?: std(?:err|out) [FP] |[,:|-]?(?: [|-])?[ \t]?)")
 _RANK: Final = re.compile(
-    r"\[(?:rank|default|RANK|Rank)[ :_-]?(\d{1,7})\]:? ?|\[\d{1,9},(\d{1,7})\]<std(?:err|out)>: ?|\[rank ?(\d{1,7})\] ?"
+    r"\[(?:rank|default|RANK|Rank)[ :_-]?(\d{1,7})\]:? ?|\[rank ?(\d{1,7})\] ?"
+    r"|\[\d{1,9},(?:mpirank:)?(\d{1,7})(?:,(?P<host>[\w-]{1,60}))?\]<std(?:err|out)>: ?"
 )
 _BRACKETED: Final = frozenset(
     "rRd0123456789"
 )  # what may stand behind the bracket of a rank or a stamp
 _RAY: Final = re.compile(
-    r"\(\w[\w.<>:]{0,80} (?:rank=(\d{1,7}) )?pid=\d{1,9}(?:, ip=([\w.:]{1,45}))?\) ?"
+    r"\(\w[\w.<>:]{0,80} (?:rank=(\d{1,7}) |(?:[A-Z]P\d{1,4} ){1,4})?pid=\d{1,9}(?:, ip=([\w.:]{1,45}))?\) ?"
 )
 _TASK: Final = re.compile(r" {0,6}(\d{1,6}): ?")
 # srun -l before torch's own prefix: no other program writes both.
@@ -565,6 +571,7 @@ def _line(  # noqa: PLR0912 - one branch for each form of a prefix
             break
         if head == "[" and (match := _RANK.match(text)):
             rank = int(match[1] or match[2] or match[3])
+            node = match["host"] or node
             is_of_rank = True
         elif has_tasks and not is_of_rank and (match := _TASK.match(text)):
             rank, is_of_rank = int(match[1]), True

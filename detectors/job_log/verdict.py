@@ -28,6 +28,7 @@ from detectors.job_log.facts import (
 )
 from detectors.job_log.kinds import KINDS, FactTier, LogClass, LogDecision, LogKind, next_step
 from detectors.job_log.lines import LogLine, LogSource, SourceLines, read_sources
+from detectors.job_log.stacks import judge_stacks
 from detectors.job_log.watchdog import LogHang, judge_watchdogs
 from detectors.wording import ranks_in_words
 from rankmend.printable import printable
@@ -111,7 +112,8 @@ def diagnose_log(sources: Sequence[LogSource]) -> LogVerdict:
         return _other_log()
     cause = None if _has_recovered(job, read) else _pick(job, hang)
     if cause is None:
-        return _no_failure(job)
+        stacked = judge_stacks(read)
+        return _no_failure(job) if stacked is None else _of_hang(stacked, None, read, job)
     if hang is not None and _is_of_hang(cause, hang):
         reason = _why_behind(hang, job)
         if reason is None:
@@ -609,22 +611,15 @@ def _reason(cause: LogFact, ranks: Sequence[int], nodes: Sequence[str], *, is_ev
 
 
 def _of_hang(
-    hang: LogHang, cause: LogFact, read: Sequence[SourceLines], job: LogFacts
+    hang: LogHang, cause: LogFact | None, read: Sequence[SourceLines], job: LogFacts
 ) -> LogVerdict:
-    row = KINDS[
-        hang.kind
-        if hang.kind is not LogKind.HANG
-        else cause.kind
-        if cause.kind is LogKind.HANG_MISMATCH
-        else LogKind.HANG
-    ]
-    kind = hang.kind
-    if cause.kind is LogKind.HANG_MISMATCH:
-        kind, row = cause.kind, KINDS[cause.kind]
+    is_mismatch = cause is not None and cause.kind is LogKind.HANG_MISMATCH
+    kind = LogKind.HANG_MISMATCH if is_mismatch else hang.kind
+    row = KINDS[kind]
     ranks = hang.ranks if kind in _NAMED_HANGS else ()
     nodes = tuple(dict.fromkeys(job.node_of[rank] for rank in ranks if rank in job.node_of))
     hurt = set(hang.reporters) | {rank for fact in job.facts for rank in fact.ranks}
-    lines = list(hang.lines) or [cause.line]
+    lines = hang.lines or ((cause.line,) if cause is not None else ())
     return LogVerdict(
         decision=LogDecision.RESTART,
         error_class=row.log_class,

@@ -305,7 +305,7 @@ NOISE_ENDS: Final = (
         ("tornado", ["[E 261128 20:00:01 web:1798] Uncaught exception GET /", *tb("KeyError: 'x'", lib("tornado/web.py:_execute"))]))),
     end("made: an error that the script prints, then one of a pool's process", [*tb("urllib.error.URLError: <urlopen error [Errno 111] Connection refused>"), "going on", *REMOTE], C.EXCEPTION, "data", "KeyError: 'image'"),
     end("made: a pool's error, then a helper's", [*REMOTE, *TRACKER], C.EXCEPTION, "data", "KeyError: 'image'"),
-    end("made: a recorded group of outages", GROUP, C.SERVICE, "service", "ExceptionGroup: unhandled errors", record=GROUP_RECORD),
+    end("made: a recorded group of outages", GROUP, C.SERVICE, "service", "ClientConnectorError: Cannot connect to host minio:9000", record=GROUP_RECORD),
     end("made: recorded device error behind a handled one", tb(BAD), C.DEVICE, "device", "AcceleratorError: CUDA", record=recorded("torch.AcceleratorError", "CUDA error: uncorrectable ECC error encountered")),
     end("made: recorded outage of a tracker", [], C.SERVICE, "service", record=recorded("RuntimeError", POOL)),
     end("made: recorded interrupt", [], C.USER, "person", record=recorded("KeyboardInterrupt", "")),
