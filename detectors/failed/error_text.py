@@ -639,7 +639,6 @@ def _bare_part(lines: list[str], number: int, end: int) -> re.Match[str] | None:
     return next((match for at in places if (match := _EXCEPTION.match(lines[at]))), None)
 
 
-
 def _table_alone(lines: list[str]) -> ErrorText | None:
     """Return torchrun's error by the end of its table, where many failures have pushed its head out of the output."""
     start = next((at for at in range(len(lines) - 1, -1, -1) if lines[at] == _ROOT_CAUSE), None)

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from tests.support.job_log_cases_blind import BLIND
 from tests.support.job_log_cases_blind_second import BLIND_SECOND
+from tests.support.job_log_cases_blind_third import BLIND_THIRD
 from tests.support.job_log_cases_code import CODE
 from tests.support.job_log_cases_ends import ENDS
 from tests.support.job_log_cases_field import FIELD
@@ -150,6 +151,7 @@ _CASES: Sequence[JobLogCase] = (
     *PASTED_THIRD,
     *BLIND,
     *BLIND_SECOND,
+    *BLIND_THIRD,
     *THIN,
     *THIN_SECOND,
     *SIBLINGS,
@@ -163,6 +165,7 @@ _CASES: Sequence[JobLogCase] = (
             *PASTED_THIRD,
             *BLIND,
             *BLIND_SECOND,
+            *BLIND_THIRD,
             *THIN,
             *THIN_SECOND,
             *SIBLINGS,
@@ -172,7 +175,7 @@ _CASES: Sequence[JobLogCase] = (
     ),
     *(
         after_a_start(case)
-        for case in (*BLIND, *BLIND_SECOND, *THIN, *THIN_SECOND)
+        for case in (*BLIND, *BLIND_SECOND, *BLIND_THIRD, *THIN, *THIN_SECOND)
         if case.decision == "stop"
     ),
 )

@@ -64,6 +64,21 @@ GROUP: Final = [
 ]
 
 
+CUT_BOX: Final = RICH[3:]
+
+
+def group_of(*parts: list[str]) -> list[str]:
+    """Return a group of exceptions as Python prints it."""
+    lines = GROUP[:4]
+    for number, part in enumerate(parts, 1):
+        head = "  +-+" if number == 1 else "    +"
+        lines += [
+            f"{head}---------------- {number} ----------------",
+            *(f"    | {line}" for line in part),
+        ]
+    return [*lines, GROUP[-1]]
+
+
 def elastic(
     code: int,
     text: str = "To enable traceback see: https://pytorch.org/elastic/errors.html",
@@ -74,6 +89,14 @@ def elastic(
         M,
         "SP/torch/distributed/launcher/api.py:launch_agent",
     )
+
+
+ECC: Final = tb("torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered", M)
+DEAD: Final = tb(
+    "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the root cause.",
+    M,
+    "SP/vllm/v1/engine/async_llm.py:output_handler",
+)
 
 
 # fmt: off
@@ -469,6 +492,48 @@ TOOL_ENDS: Final[tuple[End, ...]] = (
         ("tools: elastic int", tb("torch.distributed.elastic.multiprocessing.api.SignalException: Process 4046 got signal: 2",M)),
         ("tools: kbd chain", tb("KeyboardInterrupt",M)+DUR+tb("RuntimeError: cannot schedule new futures after shutdown",M)),
         ("tools: popen15", tb("subprocess.CalledProcessError: Command 'torchrun train.py' returned non-zero exit status 143.",M,"/home/u/launch.py:run")),
+    )),
+    *(end(source, lines, C.SERVICE, "service") for source, lines in (
+        ("git/exc.py: no host", tb("git.exc.GitCommandError: Cmd('git') failed due to: exit code(128)\n  cmdline: git push --set-upstream origin main\n  stderr: 'fatal: unable to access 'https://huggingface.co/x/': Could not resolve host: huggingface.co'",M,"SP/git/cmd.py:execute")),
+        ("git/exc.py: 503", tb("git.exc.GitCommandError: Cmd('git') failed due to: exit code(128)\n  cmdline: git fetch -v origin\n  stderr: 'fatal: unable to access 'https://github.com/x/': The requested URL returned error: 503'",M,"SP/git/cmd.py:execute")),
+        ("wandb/wandb#7671 kind: a box without its head", ["│ /env/lib/python3.12/site-packages/wandb/sdk/wandb_init.py:1195 in init │", *CUT_BOX, "CommError: Run initialization has timed out after 90.0 sec."]),
+        ("PostgreSQL: no room for locks", tb("psycopg2.errors.OutOfMemory: out of shared memory\nHINT:  You might need to increase max_locks_per_transaction.\n",M,"SP/sqlalchemy/engine/default.py:do_execute")),
+        ("PostgreSQL: no room for locks, by SQLAlchemy", tb("sqlalchemy.exc.OperationalError: (psycopg2.errors.OutOfMemory) out of shared memory\nHINT:  You might need to increase max_locks_per_transaction.\n\n[SQL: SELECT 1]",M,"SP/sqlalchemy/engine/default.py:do_execute")),
+        ("PostgreSQL: no room for locks, by asyncpg", tb("asyncpg.exceptions.OutOfMemoryError: out of shared memory\nHINT:  You might need to increase max_locks_per_transaction.",M,"SP/asyncpg/connection.py:execute")),
+        ("PostgreSQL: no memory", tb("psycopg2.errors.OutOfMemory: out of memory\nDETAIL:  Failed on request of size 32 in memory context \"ExecutorState\".",M,"SP/psycopg2/extras.py:execute")),
+    )),
+    *(end(source, lines, C.STORAGE, "storage") for source, lines in (
+        ("git/exc.py: a full disk", tb("git.exc.GitCommandError: Cmd('git') failed due to: exit code(128)\n  cmdline: git commit\n  stderr: 'fatal: unable to write new index file: No space left on device'",M,"SP/git/cmd.py:execute")),
+        ("made: the first of a group's parts", group_of(tb("OSError: [Errno 28] No space left on device",M), tb("ValueError: stopped",M))),
+        ("made: the first of a group's parts, of a rank", pre(0, group_of(tb("OSError: [Errno 28] No space left on device",M), tb("asyncio.exceptions.CancelledError",M)))),
+        ("made: parts of a group that were never raised", group_of(["OSError: [Errno 28] No space left on device"], ["ValueError: x"])),
+        ("made: a file of a pool's worker", tb("OSError: [Errno 28] No space left on device",M,"ST/multiprocessing/pool.py:worker","prep.py:write")),
+    )),
+    *(end(source, lines, C.HOST_MEMORY, "memory") for source, lines in (
+        ("MVIG-SJTU/AlphaPose#1163", tb("OSError: [Errno 28] No space left on device",M,"ST/multiprocessing/context.py:Lock","ST/multiprocessing/synchronize.py:__init__")),
+        ("made: a block of shared memory", tb("OSError: [Errno 28] No space left on device",M,"ST/multiprocessing/shared_memory.py:__init__")),
+        ("made: an arena of shared memory", tb("OSError: [Errno 28] No space left on device",M,"ST/multiprocessing/heap.py:__init__")),
+        ("made: a semaphore of loky", tb("OSError: [Errno 28] No space left on device",M,"SP/joblib/externals/loky/backend/synchronize.py:__init__")),
+    )),
+    *(end(source, lines, C.DEVICE, "device") for source, lines in (
+        ("modelscope/ms-swift#6878 kind: a device below a dead engine", [f"(EngineCore_DP0 pid=7) ERROR 12-03 18:53:09 [core.py:710] {x}" for x in ECC]+DEAD),
+        ("made: a device below a dead engine, far above", [f"(VllmWorker rank=2 pid=267) ERROR 05-12 19:01:18 [multiproc_executor.py:470] {x}" for x in ECC]+["(APIServer pid=1) INFO aborted"]*40+DEAD),
+        ("made: a device in a group", group_of(ECC, tb("RuntimeError: stopped",M))),
+    )),
+    *(end(source, lines, C.DEVICE_MEMORY, "code") for source, lines in (
+        ("vllm-project/vllm#19415 kind: memory below an engine that doesn't start", ["(EngineCore_DP0 pid=7) Process EngineCore_DP0:"]+[f"(EngineCore_DP0 pid=7) {x}" for x in tb("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB","ST/multiprocessing/process.py:_bootstrap")]+tb("RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {'EngineCore_0': 1}",M)),
+    )),
+    *(end(source, lines, C.EXCEPTION, "code") for source, lines in (
+        ("LIN-SHANG/InstructERC#16 kind: a box without its head", [*CUT_BOX, "AssertionError: Micro batch size per gpu: 0 has to be greater than 0"]),
+        ("git/exc.py: no password", tb("git.exc.GitCommandError: Cmd('git') failed due to: exit code(128)\n  cmdline: git push\n  stderr: 'remote: Invalid username or password.'",M,"SP/git/cmd.py:execute")),
+        ("vllm-project/vllm-metal#112 kind: a dead engine alone", DEAD),
+        ("made: a service's words in the second part of a group", group_of(tb("KeyError: 'x'",M), tb("requests.exceptions.ConnectionError: HTTPSConnectionPool(host='s3', port=443): Max retries exceeded",M))),
+    )),
+    *(end(source, lines, C.COMMUNICATION, "peer") for source, lines in (
+        ("made: JAX can't start its ranks in time", tb("jaxlib._jax.XlaRuntimeError: DEADLINE_EXCEEDED: Deadline Exceeded",M,"SP/jax/_src/distributed.py:initialize")),
+    )),
+    *(end(source, lines, C.EXIT, "unknown") for source, lines in (
+        ("made: a panel without code", ["│ Run: trial-7 │", "│ Dataset: c4  │", "╰──────────────╯", "Result: fine"]),
     )),
 )
 # fmt: on

@@ -31,6 +31,7 @@ from detectors.failed.error_text import (
     parse_error,
     read_frames,
     read_parts,
+    read_printed,
 )
 from detectors.failed.loading_error import LoadingVerdict, judge_loading
 from detectors.failed.said_error import FailureCause
@@ -480,6 +481,14 @@ def test_a_box_of_rich_is_read_as_the_traceback_in_it(prefix: str) -> None:
         ("/opt/conda/lib/python3.11/site-packages/wandb/sdk/wandb_init.py", "init"),
         ("/home/u/train.py", "<module>"),
     ]
+
+
+def test_record_that_points_to_an_error_above_is_read_as_that_error() -> None:
+    record = ErrorText("RuntimeError", "Engine core failed. See root cause above.", "")
+    printed = traceback_of("RuntimeError: CUDA error: uncorrectable ECC error encountered")
+
+    assert classify(read_printed(record, printed)) is FailureCause.DEVICE
+    assert read_printed(record, ["step 7"]) is record
 
 
 def test_a_box_without_its_end_is_no_error() -> None:

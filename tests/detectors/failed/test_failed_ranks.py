@@ -278,6 +278,16 @@ def test_rank_that_aborts_because_it_lost_a_peer_is_a_victim(signal: int) -> Non
     assert (finding.ranks, finding.victims) == ((2,), (0,))
 
 
+def test_rank_whose_reader_is_gone_blames_no_node_and_yields_to_every_cause() -> None:
+    alone = found(died(0, 13))
+    device = found(died(0, 13, age_s=2.0), exited(2, 1, ECC, age_s=1.0))
+    worded = found(died(0, 13, words=read_end(BAD_BATCH, ())))
+
+    assert (alone.blame, alone.signature, alone.summary) == (Blame.PROGRAM, "exit:SIGPIPE", "rank 0 failed: SIGPIPE")  # fmt: skip
+    assert (device.ranks, device.blame, device.victims) == ((2,), Blame.RANK, (0,))
+    assert worded.summary == "rank 0 failed: ValueError: bad batch 7"
+
+
 def test_crash_after_a_lost_peer_is_a_culprit_only_where_no_other_is() -> None:
     crashed = died(0, 11, age_s=2.0, words=read_end(RESET, ()))
 
