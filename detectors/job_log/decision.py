@@ -101,7 +101,7 @@ def decide(  # noqa: PLR0911, PLR0912 - one return for each reason
             stop,
             "the error is in the program's text, its modules or its command line: every start fails so",
         )
-    if job.has_progress:
+    if job.has_progress or _is_after_steps(cause):
         if cause.kind in (LogKind.TYPE_ERROR, LogKind.SHAPE_MISMATCH) and is_every:
             return stop, "all ranks failed alike in the program's code"
         return restart, "steps were made before: data or time may have brought it about"
@@ -153,6 +153,19 @@ _WHY_RESTART: Final = {
     LogKind.KILLED: "something sent SIGKILL, and the log doesn't show what",
     LogKind.CANCELLED: "somebody cancelled it; nothing failed",
 }
+
+
+# Called once steps were made: what these save, or end, has been trained.
+_AFTER_STEPS: Final = re.compile(
+    r"^_?(?:on_save_\w+|save_checkpoint|on_(?:train|training|validation|test)_(?:epoch_)?end|(?:training|validation)_epoch_end|on_epoch_end|after_train_(?:iter|epoch))$"
+)
+
+
+def _is_after_steps(cause: LogFact) -> bool:
+    """Return whether the error was raised in what a loop calls behind its steps."""
+    functions = [frame.function for frame in all_frames(cause.error)]
+    is_trial = any("sanity" in function for function in functions)  # before the first step
+    return not is_trial and any(map(_AFTER_STEPS.search, functions))
 
 
 _OTHER_PROCESS: Final = re.compile(r"\bProcess \d+ has ")
@@ -209,10 +222,27 @@ def _why_path_may_come(
         return "another process, or this node, may have removed the path"
     if job.has_resumed and not re.search(r"(?i)ckpt|checkpoint|iter_\d", cause.text):
         return "the run before this one found the path"
+    if cause.kind is LogKind.FILE_MISSING and cause.error and _removes(cause.error):
+        return "another process removed the path first"
     is_hidden = cause.kind is LogKind.PERMISSION and _HIDDEN.search(cause.text) is not None
     if cause.error is None or (_is_of_input(cause.error) and not is_hidden):
         return "the path may come with the sample that was read"
     return ""
+
+
+# What takes a path away has seen it before.
+_TAKES_AWAY: Final = re.compile(
+    r"\b(?:remove|unlink|rmdir|removedirs|rmtree|rm|rename|replace|move|_rebuild)\("
+)
+_TAKER: Final = re.compile(r"^_?(?:rm|rmtree|rmdir|remove|unlink|rename|move)(?:_|$)")
+
+
+def _removes(error: ErrorText) -> bool:
+    """Return whether the call that failed takes a path away."""
+    innermost = all_frames(error)[:2]
+    return any(
+        _TAKES_AWAY.search(frame.code) or _TAKER.search(frame.function) for frame in innermost
+    )
 
 
 # A folder of caches or settings, which no sample names.

@@ -272,6 +272,8 @@ LINE_RULES: Final = (
     _rule("wandb: ERROR", r"wandb: ERROR (?:api_key not configured|.*(?:API key|permission denied))", _K.NOT_AUTHORIZED, _T.OWN, "wandb"),
     _rule("EADDRINUSE|ddress already", r"EADDRINUSE|[Aa]ddress already in use", _K.PORT_IN_USE, _T.STALL, "c10d, socket.cpp"),
     _rule("clients|imeoutError|rendezvous", r"\b\d+/\d+ clients joined|Timed out after \d+ seconds waiting for clients|RendezvousTimeoutError|rendezvous.{0,60}timed out", _K.NEVER_JOINED, _T.STALL, "c10d, TCPStore.cpp"),
+    _rule("client socket", r"\[c10d\] The client socket has timed out after \d", _K.NEVER_JOINED, _T.VICTIM, "c10d, socket.cpp"),
+    _rule("replica(s) failed", r"[A-Z]\w{1,20}Job \S{1,100} has failed because \d+ \w+ replica\(s\) failed", _K.EXIT_CODE, _T.WEAK, "Kubeflow's training operator"),
     _rule("monitoredBarrier", r"failed to pass monitoredBarrier", _K.HANG_HOST, _T.STALL, "c10d, ProcessGroupGloo.cpp"),
     _rule("Detected mismatch", r"Detected mismatch between collectives on ranks", _K.HANG_MISMATCH, _T.STALL, "c10d, ProcessGroupWrapper.cpp"),
     _rule("atchdog|Timeout at", r"Watchdog caught collective operation timeout|Timeout at (?:NCCL|collective) ?(?:work)?|failure detected by watchdog", _K.HANG, _T.STALL, "c10d, ProcessGroupNCCL.cpp"),
@@ -289,6 +291,7 @@ _CANDIDATES: Final = (
     *("malloc", "free", "corrupted", "chunk", "OwnerDied", "inite", "ismatched", "HW Exc", "UCX ", "ib_mlx5_log", "remainder of", "/task:", "emote daemon", "no rank adv", "access fault", "was encountered", "__terminate", "write to EQ", "device handle", "went down", "EXHAUSTED", "exhausted"),
 )  # fmt: skip
 _INDENTED_WORDS: Final = (
+    "replica(s) failed",
     "sequence",
     "[",
     "OOMKilled",
@@ -782,6 +785,7 @@ def _table_fact(
 _LAUNCHERS: Final = frozenset(
     {"ChildFailedError", "SystemExit", "CalledProcessError", "ProcessExitedException"}
 )
+_SPAWN: Final = 'torch/multiprocessing/spawn.py"'
 # The same before PyTorch 1.6. Source: torch/multiprocessing/spawn.py.
 _SPAWNS_WORD: Final = re.compile(r"process \d+ terminated with (?:signal|exit code) ")
 # What a checkpoint's planner raises for its ranks names them; each rank's own error follows.
@@ -939,6 +943,8 @@ def _error_fact(printed: PrintedError, line: LogLine, judge: _ErrorJudge) -> Log
     cause, kind, tier = judge.judge(error)
     if error.type_name == "Exception" and _SPAWNS_WORD.match(error.message):
         return None
+    if error.type_name == "Exception" and not error.message and _SPAWN in error.traceback:
+        return None  # the child's error follows
     if error.type_name in _LAUNCHERS and cause is not FailureCause.KILLED:
         if error.type_name != "CalledProcessError":
             return None
