@@ -16,10 +16,19 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
+from detectors.failed.plain_lines import (
+    ANSI,
+    FRAME,
+    HEADER,
+    PATH_CHARS_MAX,
+    clean_line,
+    plain_lines,
+    printable,
+)
+
 MESSAGE_CHARS_MAX: Final = 2_000  # as recovery.messages.exchange.RankError
 TRACEBACK_CHARS_MAX: Final = 16_000
 LINES_MAX: Final = 500  # newest lines that are looked at
-LINE_CHARS_MAX: Final = 4_000
 ELASTIC_CHARS_MAX: Final = 1_000_000
 RECORD_CHARS_MAX: Final = 262_144  # as rankmend.hook.uncaught
 BESIDE_MAX: Final = 3
@@ -66,27 +75,12 @@ class ErrorPart:
     frames: tuple[ErrorFrame, ...]  # the innermost first
 
 
-ANSI: Final = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]{0,200}\x07|[()][A-Z0-9])")
-# torch.distributed prefixes a traceback with "[rank1]: ", its elastic agent with "[default0]:"
-# ... mpirun with "[1,3]<stderr>:", SageMaker's with "[1,mpirank:3,algo-1]<stderr>:", Ray and vLLM with "(Worker pid=8929, ip=10.0.0.7) "
-# and "(Worker rank=2 pid=8929) ", containers' logs with a stamp.
-_PREFIX: Final = re.compile(
-    r"^(?:\[(?:default|rank)\d{1,9}\]: ?|\[\d{1,9},(?:mpirank:)?\d{1,9}(?:,[\w-]{1,60})?\]<std(?:err|out)>: ?|\(\w[\w.<>: =]{0,80} pid=\d{1,9}(?:, ip=[\w.:]{1,45})?\) ?"
-    r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d) (?:std(?:err|out) [FP] )?)+"
-)
-_PREFIX_STARTS: Final = frozenset("[(0123456789")
-_GROUP: Final = re.compile(r"^ {2,40}(?:\| |\+ (?=Exception Group))")
 # Heads a part of a group. Source: CPython, Lib/traceback.py, TracebackException.format.
 _PART: Final = re.compile(r"^ {2,40}\+(?:-\+)?-{4,} \d+ -{4,}$")
-_HEADER: Final = re.compile(r"^(?:Exception Group )?Traceback \(most recent call last\):")
-_FRAME: Final = re.compile(r'^ +File "([^"]+)", line \d+(?:, in (.+))?$')
 _EXCEPTION: Final = re.compile(r"^([A-Za-z_][\w.<>]*)(?:: (.*)|:)?$")
 _DURING: Final = "During handling of the above exception, another exception occurred:"
 _CAUSED: Final = "The above exception was the direct cause of the following exception:"
 _CHAIN: Final = frozenset({_DURING, _CAUSED})
-_PATH_CHARS_MAX: Final = (
-    400  # also of a function's name and a line of code: patterns look for words in pairs there
-)
 _LOADER: Final = re.compile(r"^Original Traceback \(most recent call last\):")
 _RANK_BLOCK: Final = re.compile(r"^(?:\[default\d{1,9}\]: ?)?\[rank\d{1,9}\]: ?")
 # What stands before a traceback that is not the main thread's uncaught exception.
@@ -189,7 +183,7 @@ def parse_error(last_lines: Sequence[str]) -> ErrorText | None:
     faulthandler's, C++'s uncaught exceptions, the interpreter that found no script, and a parser that refused an option.
     """
     newest = last_lines[-LINES_MAX:]
-    lines = _plain_lines(newest)
+    lines = plain_lines(newest)
     found = _find_errors(lines, [_is_of_rank(line) for line in newest])
     chosen: _Found | None = None
     for error in found:
@@ -216,7 +210,7 @@ class PrintedError:
 
 def find_errors(lines: Sequence[str]) -> list[PrintedError]:
     """Return every error in an output in its order; never raises. ``lines`` may be of any number."""
-    plain = _plain_lines(lines)
+    plain = plain_lines(lines)
     found = _find_errors(plain, [_is_of_rank(line) for line in lines])
     return [
         PrintedError(
@@ -252,7 +246,7 @@ def may_begin_error(line: str) -> bool:
 
 def find_refusal(lines: Sequence[str]) -> ErrorText | None:
     """Return what a parser of options refused in the last of these lines, or None."""
-    return _refusal(_plain_lines(lines))
+    return _refusal(plain_lines(lines))
 
 
 def read_printed(record: ErrorText, last_lines: Sequence[str]) -> ErrorText:
@@ -261,7 +255,7 @@ def read_printed(record: ErrorText, last_lines: Sequence[str]) -> ErrorText:
         above = parse_error(last_lines)
         return replace(above, is_uncaught=True) if above is not None else record
     newest = last_lines[-LINES_MAX:]
-    lines = _plain_lines(newest)
+    lines = plain_lines(newest)
     for found in reversed(_find_errors(lines, [_is_of_rank(line) for line in newest])):
         if found.standing >= 2 and error_line(found.error) == error_line(record):
             return replace(found.error, is_uncaught=True)
@@ -271,7 +265,7 @@ def read_printed(record: ErrorText, last_lines: Sequence[str]) -> ErrorText:
 def read_beside(last_lines: Sequence[str]) -> tuple[str, ...]:
     """Return the errors in a rank's output that threads, exit handlers and other processes printed; never raises."""
     newest = last_lines[-LINES_MAX:]
-    lines = _plain_lines(newest)
+    lines = plain_lines(newest)
     return _beside(_find_errors(lines, [_is_of_rank(line) for line in newest]), None)
 
 
@@ -295,106 +289,6 @@ def read_exit_text(last_lines: Sequence[str]) -> str:
 _NO_EXIT_TEXT: Final = re.compile(
     r"\r|%\||it/s|s/it|^\s|\bWARN|Warning\b|\bINFO\b|\bDEBUG\b|^\[|^\d{4}-\d\d-\d\d|^\d\d:\d\d|^[IWE]\d{4} |^(?:wandb|rankmend): "
 )
-
-
-# Rich draws a box around a traceback, with one line of the message or more below it.
-# Source: rich/traceback.py, Traceback.__rich_console__ and _render_stack.
-_BOX_TOP: Final = re.compile(r"^[╭┌+][─-]+ Traceback \(most recent call last\) [─-]+[╮┐+]$")
-_BOX_END: Final = re.compile(r"^[╰└+][─-]+[╯┘+]$")
-_BOX_FRAME: Final = re.compile(r"^([/~.\w][^\n]{0,400}?):(\d{1,9})(?: in ([\w<>.]+))?$")
-_BOX_CODE: Final = re.compile(r"^❱ +\d+ (.*)$")
-_BOX_LINES_MAX: Final = 400
-_NOTHING: Final = (
-    "    ^"  # a line of a traceback that says nothing: it keeps lines and prefixes in step
-)
-
-
-def _plain_lines(newest: Sequence[str]) -> list[str]:
-    """Return lines without colours and prefixes, and tracebacks as Python prints them, one line for each line.
-
-    Rich's boxes and loguru's marks are taken away: what stands in them is Python's own.
-    """
-    lines = [clean_line(line) for line in newest]
-    _drop_prefixes(lines)
-    for number, line in enumerate(lines):
-        if _BOX_TOP.match(line):
-            _open_box(lines, number)
-        elif line[:1] in ("╰", "└") and (first := _start_of_cut_box(lines, number)) is not None:
-            _open_box(lines, first)
-        elif _HEADER.match(line) and not "".join(lines[number + 1 : number + 2]):
-            _unmark(lines, number + 1)
-    return lines
-
-
-_PREFIXED_HEADER: Final = re.compile(r"^(.{2,100}?)Traceback \(most recent call last\):$")
-_PREFIXES_MAX: Final = 4
-_DIGIT: Final = re.compile(r"\d")
-
-
-def _drop_prefixes(lines: list[str]) -> None:
-    """Drop what a tool puts before each line: a node's name, a rank, a stamp, a logger's level.
-
-    Such a prefix stands before a traceback and before its first frame, and differs in digits at most.
-    """
-    dropped = 0
-    for number, line in enumerate(lines[:-1]):
-        if not line.endswith("last):"):
-            continue
-        match = _PREFIXED_HEADER.match(line)
-        if match is None or dropped >= _PREFIXES_MAX:
-            continue
-        form, size = _DIGIT.sub("0", match[1]), len(match[1])
-        below = lines[number + 1]
-        if _DIGIT.sub("0", below[:size]) != form or not _FRAME.match(below[size:]):
-            continue
-        dropped += 1
-        for at, other in enumerate(lines):
-            if _DIGIT.sub("0", other[:size]).rstrip() == form.rstrip():
-                lines[at] = other[size:]
-
-
-def _start_of_cut_box(lines: list[str], end: int) -> int | None:
-    """Return where the box begins that ends here and lacks its top, or None where it holds no traceback."""
-    start = end
-    while start > max(0, end - _BOX_LINES_MAX) and lines[start - 1][:1] == "│":
-        start -= 1
-    return start if any("❱" in line for line in lines[start:end]) else None
-
-
-def _open_box(lines: list[str], number: int) -> None:
-    """Replace a box by the traceback that it holds; without its end it stays."""
-    stop = min(len(lines), number + _BOX_LINES_MAX)
-    end = next((at for at in range(number + 1, stop) if _BOX_END.match(lines[at])), None)
-    if end is None:
-        return
-    lines[number] = "Traceback (most recent call last):"
-    cut = ""  # a path that fills its line goes on in the next one
-    for at in range(number + 1, end):
-        text = lines[at].strip("│| ")[:_PATH_CHARS_MAX]
-        frame, code = _BOX_FRAME.match(cut + text), _BOX_CODE.match(text)
-        cut = text if not frame and not code and text[:1] == "/" else ""
-        lines[at] = _NOTHING
-        if frame is not None:
-            lines[at] = f'  File "{frame[1]}", line {frame[2]}, in {frame[3] or "<module>"}'
-        elif code is not None:
-            lines[at] = f"    {code[1].strip('│ ')}"
-    lines[end] = _NOTHING
-
-
-# Source: loguru/_better_exceptions.py: a blank line behind each frame, "> File" where it was caught, values below "│" and "└".
-_MARKED: Final = re.compile(r'^> (?=File ")')
-
-
-def _unmark(lines: list[str], number: int) -> None:
-    """Take loguru's marks from the traceback whose frames begin here, and its blank lines up to the error."""
-    for at in range(number, min(len(lines), number + _BOX_LINES_MAX)):
-        line = lines[at]
-        if not line or line.lstrip()[:1] in ("│", "└"):
-            lines[at] = _NOTHING
-        elif _MARKED.match(line):
-            lines[at] = _MARKED.sub("  ", line)
-        elif line[:1] != " ":
-            return
 
 
 def _find_errors(lines: list[str], are_of_rank: list[bool]) -> list[_Found]:
@@ -445,7 +339,7 @@ def _standing(lines: list[str], start: int, newest: int, end: int) -> int:
         return 3
     if _PROCESS_HEAD.match(head) or _LOG_HEAD.match(head):
         return 1
-    frames = [match for line in lines[newest:end] if (match := _FRAME.match(line))]
+    frames = [match for line in lines[newest:end] if (match := FRAME.match(line))]
     outer = [(match[1].replace("\\", "/"), match[2] or "") for match in frames[:_HELPER_DEPTH]]
     is_helper = any(_HELPER.search(path) and name in _HELPER_ENTRIES for path, name in outer)
     return 1 if is_helper or (bool(outer) and outer[0][0] in ("<string>", "<stdin>")) else 2
@@ -504,7 +398,7 @@ def _recorded_lines(part: dict[str, object]) -> list[str]:
     frames = part.get("frames")
     for frame in frames[:_RECORD_FRAMES_MAX] if isinstance(frames, list) else ():
         if isinstance(frame, list) and len(frame) >= 3:
-            path, line, function = (_printable(str(item))[:_PATH_CHARS_MAX] for item in frame[:3])
+            path, line, function = (printable(str(item))[:PATH_CHARS_MAX] for item in frame[:3])
             lines.append(f'  File "{path}", line {line}, in {function}'.replace("\n", " "))
     text = _text_of(part, "text")
     return [*lines, *f"{_text_of(part, 'type')}{text and ': '}{text}".split("\n")]
@@ -512,7 +406,7 @@ def _recorded_lines(part: dict[str, object]) -> list[str]:
 
 def _text_of(part: dict[str, object], name: str) -> str:
     value = part.get(name)
-    return _printable(value)[:MESSAGE_CHARS_MAX] if isinstance(value, str) else ""
+    return printable(value)[:MESSAGE_CHARS_MAX] if isinstance(value, str) else ""
 
 
 def parse_elastic_error(text: str) -> ErrorText | None:
@@ -531,10 +425,10 @@ def parse_elastic_error(text: str) -> ErrorText | None:
     extra = body.get("extraInfo") if isinstance(body, dict) else None
     said = body.get("message") if isinstance(body, dict) else body
     stack = extra.get("py_callstack") if isinstance(extra, dict) else None
-    stack_text = _printable(stack).strip("\n") if isinstance(stack, str) else ""
+    stack_text = printable(stack).strip("\n") if isinstance(stack, str) else ""
     if not isinstance(said, str) or not said.strip():
         return parse_error(stack_text.splitlines())
-    first, _newline, rest = _printable(said).strip().partition("\n")
+    first, _newline, rest = printable(said).strip().partition("\n")
     match = _EXCEPTION.match(first)
     type_name, message = (match[1], match[2] or "") if match else ("", first)
     return _error(type_name, message, stack_text or f"{first}\n{rest}".strip())
@@ -601,13 +495,13 @@ def _error_at(  # noqa: PLR0911 - one return for each form
 
 def _starts_traceback(line: str) -> bool:
     if line[:1] == " ":
-        return _FRAME.match(line) is not None
-    return line[:1] in ("T", "E") and _HEADER.match(line) is not None
+        return FRAME.match(line) is not None
+    return line[:1] in ("T", "E") and HEADER.match(line) is not None
 
 
 def _end_of_frames(lines: list[str], start: int) -> int:
     number = start + 1
-    while number < len(lines) and (lines[number][:1] == " " or _HEADER.match(lines[number])):
+    while number < len(lines) and (lines[number][:1] == " " or HEADER.match(lines[number])):
         number += 1
     return number
 
@@ -689,7 +583,7 @@ def _end_of(lines: list[str], number: int, count_max: int) -> int:
             return place
         if _ASIDE_HEAD.match(line) or _PROCESS_HEAD.match(line) or _LOG_LINE.match(line):
             return place
-        if _HEADER.match(line) or _THROWN.match(line) or _FATAL.match(line):
+        if HEADER.match(line) or _THROWN.match(line) or _FATAL.match(line):
             return place
     return end
 
@@ -709,7 +603,7 @@ def _end_with_original(lines: list[str], number: int) -> int:
             return place
         if line[:1] == "[" or line == _TERMINATED or _FATAL.match(line) or _THROWN.match(line):
             return place
-        is_next = _HEADER.match(line) and not _is_chained(lines[max(number, place - 3) : place])
+        is_next = HEADER.match(line) and not _is_chained(lines[max(number, place - 3) : place])
         if is_next or _ASIDE_HEAD.match(line) or _PROCESS_HEAD.match(line):
             return place
     return place + 1
@@ -785,15 +679,15 @@ def read_frames(traceback: str) -> Iterator[list[ErrorFrame]]:
     """Yield the frames of each traceback of a chain, oldest traceback first, the innermost frame first."""
     frames: list[ErrorFrame] = []
     for line in traceback.splitlines():
-        match = _FRAME.match(line)
+        match = FRAME.match(line)
         if match is not None:
-            path = match[1][-_PATH_CHARS_MAX:].replace("\\", "/")
-            frames.append(ErrorFrame(path, (match[2] or "")[:_PATH_CHARS_MAX], ""))
+            path = match[1][-PATH_CHARS_MAX:].replace("\\", "/")
+            frames.append(ErrorFrame(path, (match[2] or "")[:PATH_CHARS_MAX], ""))
         elif line[:1] != " " and frames:
             yield frames[::-1]
             frames = []
         elif frames and not frames[-1].code and line.strip(" ^~"):
-            code = line.strip()[:_PATH_CHARS_MAX]
+            code = line.strip()[:PATH_CHARS_MAX]
             frames[-1] = ErrorFrame(frames[-1].path, frames[-1].function, code)
     if frames:
         yield frames[::-1]
@@ -834,28 +728,19 @@ def all_frames(error: ErrorText | None) -> list[ErrorFrame]:
     return [frame for part in read_frames(error.traceback) for frame in part]
 
 
+def first_line(part: ErrorPart) -> str:
+    """Return the line in which an error of a chain is stated."""
+    lines = (
+        line for line in part.statement.split("\n") if line and not line.startswith("Traceback (")
+    )
+    return next(lines, "")
+
+
 def first_cause(error: ErrorText) -> str:
     """Return the line of the first error of a chain; nothing where there is no chain."""
     parts = read_parts(error)
     if len(parts) < 2:
         return ""
-    said = (line for line in parts[-1].statement.split("\n") if line and not _HEADER.match(line))
+    said = (line for line in parts[-1].statement.split("\n") if line and not HEADER.match(line))
     line = next(said, "")[:BESIDE_CHARS_MAX]
     return "" if line.endswith(error_line(error)) else line
-
-
-def clean_line(line: str) -> str:
-    """Return a line without colours, prefixes and what no text file can hold."""
-    text = line[:LINE_CHARS_MAX]
-    if not text.isascii():
-        text = _printable(text)
-    if "\x1b" in text:
-        text = ANSI.sub("", text)
-    text = text.rstrip()
-    if text[:1] in _PREFIX_STARTS:
-        text = _PREFIX.sub("", text)
-    return _GROUP.sub("", text) if text[:2] == "  " else text
-
-
-def _printable(text: str) -> str:
-    return text.encode("utf-8", "replace").decode("utf-8")

@@ -19,8 +19,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from detectors.failed.error_classes import CLASSES, CLIENT, PACKAGE, ROWS, STANDARD_LIBRARY
+from detectors.failed.error_classes import CLASSES
+from detectors.failed.error_rows import ROWS
 from detectors.failed.error_text import ErrorFrame, ErrorText, read_frames, read_statements
+from detectors.failed.outages import CLIENT, PACKAGE, STANDARD_LIBRARY
 from detectors.failed.said_error import SAID
 
 FRAMES_MAX: Final = 24

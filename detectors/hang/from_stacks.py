@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from detectors.diagnosis import Culprit, Diagnosis, Verdict
-from detectors.failed.error_classes import CLIENT
+from detectors.failed.outages import CLIENT
 from detectors.finding import Evidence
 from detectors.hang.python_stack import Frame
 from detectors.wording import ranks_in_words

@@ -9,8 +9,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from detectors.failed.error_classes import comes_again
 from detectors.failed.error_text import ErrorText, all_frames, error_line
+from detectors.failed.lasting_errors import comes_again
 from detectors.job_log.facts import LogFact, LogFacts
 from detectors.job_log.kinds import KINDS, FactTier, LogDecision, LogKind, StopRule
 

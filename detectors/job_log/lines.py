@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from detectors.failed.error_text import ANSI
+from detectors.failed.plain_lines import ANSI
 from detectors.job_log.json_lines import JobLines
 
 BATCH_LINES: Final = 4_096

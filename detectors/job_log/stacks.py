@@ -36,7 +36,7 @@ def judge_stacks(sources: Sequence[SourceLines]) -> LogHang | None:
     diagnosis = diagnose_stacks(stacks)
     if diagnosis is None:
         return None
-    ranks = tuple(culprit.rank for culprit in diagnosis.culprits)
+    ranks = tuple(culprit.rank for culprit in diagnosis.culprits if culprit.rank is not None)
     return LogHang(
         LogKind.HANG_HOST,
         ranks,

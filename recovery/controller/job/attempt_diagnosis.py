@@ -22,9 +22,9 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
 
-from detectors.failed.error_classes import comes_again
 from detectors.failed.error_text import ErrorText
 from detectors.failed.failed_ranks import detect_failed
+from detectors.failed.lasting_errors import comes_again
 from detectors.finding import (
     HOST_ALONE,
     HOST_ENDED,

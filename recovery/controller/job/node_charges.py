@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from detectors.failed.error_classes import is_devices_own_word
+from detectors.failed.error_rows import is_devices_own_word
 from detectors.finding import Action, Blame, Evidence, Finding, Kind, Severity, SymptomKind
 from detectors.node.charges import (
     CHARGES,

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from detectors.failed.error_classes import comes_again
 from detectors.failed.error_text import ErrorText
 from detectors.failed.failed_ranks import DO_NOT_RETRY
+from detectors.failed.lasting_errors import comes_again
 from detectors.finding import Blame, Finding, Kind, SymptomKind
 from detectors.hang.evidence import ENDING, FINISHED
 from detectors.wording import counted, reasons_in_words

@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 
 from detectors.failed.error_classes import (
     CLASSES,
-    ROWS,
     classify,
-    comes_again,
     find_device_line,
     may_be_peer,
     read_end,
 )
+from detectors.failed.error_rows import ROWS
 from detectors.failed.error_text import (
     ELASTIC_CHARS_MAX,
     LINES_MAX,
@@ -33,6 +32,7 @@ from detectors.failed.error_text import (
     read_parts,
     read_printed,
 )
+from detectors.failed.lasting_errors import comes_again
 from detectors.failed.loading_error import LoadingVerdict, judge_loading
 from detectors.failed.said_error import FailureCause
 from tests.support.error_texts import DIRECT, FRAME, HEADER, error_in, traceback_of

@@ -7,9 +7,9 @@ import pytest
 from detectors.failed.error_classes import (
     CLASSES,
     ErrorDecision,
-    is_devices_own_word,
     read_known_end,
 )
+from detectors.failed.error_rows import is_devices_own_word
 from detectors.failed.error_text import (
     parse_error,
     parse_record,
