@@ -259,9 +259,10 @@ SHORT: Final = {
     # Statements of at most error_text.MESSAGE_CHARS_MAX = 2,000 and lines of LINE_CHARS_MAX = 4,000 characters; names, paths and lines
     # of code of _PATH_CHARS_MAX = 400.
     "detectors.failed.error_classes": {
-        *("ROWS", "_OF_CODE_OR_DATA", "_SURE_OUTAGE", "_NO_ANSWER", "_OF_CODE", "_OF_FILES"),
-        *("_BARE", "_CHILD_ENDED"),
+        *("ROWS", "SURE_OUTAGE", "_BARE", "_CHILD_ENDED", "_OF_CODE_OR_DATA"),
     },
+    "detectors.failed.lasting_errors": {"_OF_CODE", "_OF_FILES"},
+    "detectors.failed.outages": {"_NO_ANSWER"},
     "detectors.failed.error_text": {"_NOT_STARTED"},
     "detectors.failed.loading_error": {
         *("_READER", "_KEEPS_CHECKPOINTS", "_LOADS_STATE", "_LOADS_PARTS", "_SAVES"),

@@ -8,7 +8,6 @@ Only main threads of lines whose rank is known count; the newest one of each ran
 """
 
 import re
-import sys
 from collections.abc import Sequence
 from typing import Final
 
@@ -19,6 +18,13 @@ from detectors.job_log.lines import LogLine, SourceLines, streams_of
 from detectors.job_log.watchdog import LogHang
 
 FRAMES_MAX: Final = 64
+# Modules of the standard library in which a call of a library may wait.
+_WAITERS: Final = frozenset(
+    {
+        *("asyncio", "concurrent", "contextlib", "functools", "http", "multiprocessing", "queue"),
+        *("runpy", "selectors", "socket", "ssl", "subprocess", "threading", "urllib"),
+    }
+)
 _MAIN: Final = re.compile(r'^Thread (?:0x)?[\da-fA-F]{1,16} \([^)]{1,40}\): "MainThread"$')
 _FRAME: Final = re.compile(r"^ {4}(\S.{0,200}?) \(([^()\s]{1,400}):(\d{1,7})\)$")
 
@@ -62,4 +68,4 @@ def _whole_path(path: str) -> str:
     top = path.partition("/")[0]
     if top in FRAMEWORKS:
         return f"site-packages/{path}"
-    return f"python3.0/{path}" if top.removesuffix(".py") in sys.stdlib_module_names else path
+    return f"python3.0/{path}" if top.removesuffix(".py") in _WAITERS else path
