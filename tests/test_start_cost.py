@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -30,7 +31,7 @@ AGENT_MODULES_MAX = 20  # of ours and of others that `import agent` may load
 
 def _loaded_by(code: str) -> set[str]:
     """Return the modules that a fresh interpreter has after this code and had not before."""
-    script = f"import sys; before = set(sys.modules); {code}; print(*set(sys.modules) - before)"
+    script = f"import sys; before = set(sys.modules); {code}\nprint(*set(sys.modules) - before)"
     done = subprocess.run(
         [sys.executable, "-c", script],
         capture_output=True,
@@ -100,6 +101,39 @@ def test_command_is_there_before_the_parts_are_on_the_path() -> None:
 )
 def test_start_loads_nothing_that_the_command_may_not_need(code: str) -> None:
     assert _loaded_by(code) & SLOW_TO_LOAD == set()
+
+
+def test_launcher_that_meets_others_loads_the_controllers_service_only_as_their_host() -> None:
+    loaded = _loaded_by("import recovery.launcher.run.meeting")
+
+    assert "recovery.launcher.run.host_guard" in loaded
+    assert loaded & {"aiohttp", "jinja2", "uvloop", "recovery.service.server"} == set()
+
+
+def test_launcher_that_may_take_over_loads_the_controllers_service_in_time(tmp_path: Path) -> None:
+    code = f"""
+from pathlib import Path
+from recovery.journal.folder.job_key import JobKey
+from recovery.journal.limits import Policy
+from recovery.launcher.run.host_guard import HostGuard
+from recovery.launcher.run.meeting_site import HostFolder, MeetingClient, Site
+from recovery.launcher.run.options import Meeting, RunOptions
+from tests.support.eventually import eventually
+folder = Path({str(tmp_path)!r})
+site = Site(
+    meeting=Meeting("127.0.0.1", 1, is_host=False), key=JobKey("job:x", "x", "--job"), folder=HostFolder(folder),
+    secret=None, name="b", address="127.0.0.1", state=folder / "state", policy=Policy(), budgets=None,
+)
+guard = HostGuard(site, MeetingClient(site), RunOptions("train.py"), load_after_s=0.0)
+guard.open()
+assert "recovery.launcher.run.meeting_host" not in sys.modules
+guard.start()
+eventually(lambda: "recovery.launcher.run.meeting_host" in sys.modules, "it is loaded")
+import recovery.launcher.run.meeting_host  # waits for the thread that loads it
+guard.close()
+"""
+
+    assert "recovery.service.server" in _loaded_by(code)
 
 
 @pytest.mark.parametrize("command", ["status", "incidents", "report", "why", "logs"])

@@ -5,12 +5,13 @@ ranks: a host that can't refresh its note for `lease_s` stops serving; another l
 the note has not changed for twice as long.
 """
 
+import importlib
 import logging
 import shutil
 import threading
 import time
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -19,7 +20,6 @@ from recovery.journal.job_records import JobOutcome
 from recovery.launcher.rendezvous.ports import reserve
 from recovery.launcher.run.assembly import port_range, say
 from recovery.launcher.run.many_nodes import Node
-from recovery.launcher.run.meeting_host import MeetingHost
 from recovery.launcher.run.meeting_site import (
     HostFolder,
     HostNote,
@@ -33,6 +33,9 @@ from recovery.launcher.run.options import RunOptions
 from recovery.messages.exchange import Order
 from recovery.service.meeting_secret import Identity, new_secret
 
+if TYPE_CHECKING:
+    from recovery.launcher.run.meeting_host import MeetingHost
+
 log = logging.getLogger(__name__)
 
 REFRESH_S: Final = 2.0  # between two updates of the note: small against the lease
@@ -41,6 +44,10 @@ LINGER_S: Final = 15.0  # for the others to learn of the end; their longest paus
 _LINGER_LOOK_S: Final = 0.1
 # Updates of the note after which another Slurm step counts as alive: one that is ending may make a last one.
 _MOVES_OF_ANOTHER: Final = 3
+# The controller's service takes a second of a processor to load, and 30 MB. Only the host loads it at its start. The others
+# do so later: what a takeover needs must not depend on files that an upgrade replaces, or on storage that is away.
+_SERVICE: Final = "recovery.launcher.run.meeting_host"
+_LOAD_AFTER_S: Final = 300.0
 _PORT_TRIES: Final = 4  # each but the last may lose a race for the port
 _REIGNS_KEPT: Final = 3
 
@@ -52,7 +59,14 @@ class HostGuard:
     whose note was not refreshed in time.
     """
 
-    def __init__(self, site: Site, client: MeetingClient, options: RunOptions) -> None:
+    def __init__(
+        self,
+        site: Site,
+        client: MeetingClient,
+        options: RunOptions,
+        load_after_s: float = _LOAD_AFTER_S,
+    ) -> None:
+        self._load_after_s = load_after_s
         self._site = site
         self._client = client
         self._options = options
@@ -132,6 +146,8 @@ class HostGuard:
 
     def _begin(self, port: int | None, *, is_sure: bool) -> bool:
         """Become the host; return whether that succeeded."""
+        from recovery.launcher.run.meeting_host import MeetingHost  # noqa: PLC0415 - see _LOAD_AFTER_S
+
         site, folder = self._site, self._site.folder
         before = folder.read() if folder is not None else None
         secret = site.secret or (before.secret if before is not None else new_secret())
@@ -238,7 +254,7 @@ class HostGuard:
             host.stop()
         self._ending.set()
 
-    def _have_all_left(self, host: MeetingHost) -> bool:
+    def _have_all_left(self, host: "MeetingHost") -> bool:
         """Return whether no launcher can still be waiting for the end."""
         if self._site.folder is not None:
             return not host.is_awaited
@@ -260,13 +276,16 @@ class HostGuard:
     def _keep_note(self) -> None:
         folder = self._site.folder
         assert folder is not None, "only started with a folder"
+        load_at_s = time.monotonic() + self._load_after_s
         while not self._ending.wait(REFRESH_S):
             try:
+                if time.monotonic() >= load_at_s:
+                    importlib.import_module(_SERVICE)  # once: later it is there
                 if self._host is not None:
                     self._refresh(folder)
                 else:
                     self._look(folder)
-            except (OSError, RankmendError) as error:
+            except (ImportError, OSError, RankmendError) as error:
                 log.warning("the note of the host: %s", error)
 
     def _refresh(self, folder: HostFolder) -> None:
