@@ -2,9 +2,11 @@
 
 docs/use/frameworks.md has the table, which `make docs` writes from here. Every job saves at steps 10, 20, 30
 and so on up to 80 and keeps two checkpoints; its attempts are killed in the order of `Point`. The first attempt
-trains to the end undisturbed, in a folder of its own, and is killed once the fork server is ready: all others are forked.
+trains to the end undisturbed, in a folder of its own, and is killed once the fork server has its list. All others are forked, and the
+first, too, where the server can import what stands at the head of the script, as in the example, without trials.
 """
 
+import ast
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -76,6 +78,7 @@ class Framework:
     arguments: tuple[str, ...] = ()
     is_deterministic: bool = True
     is_parallel: bool = False  # its library is from `make .venv/.parallel`
+    forks_first: bool = True  # the fork server can import it without having tried each package
     keeps_snapshots: bool = False  # in the attempts before the last save, two of which are killed
 
     def kill(self, point: Point) -> Kill:
@@ -265,6 +268,7 @@ FRAMEWORKS: Final = {
         },
         "lightning",
         ranks=1,
+        forks_first=False,
         is_deterministic=False,  # within an epoch it begins the data loader anew
     ),
     "deepspeed": Framework(
@@ -304,6 +308,7 @@ FRAMEWORKS: Final = {
         "orbax",
         "",
         ranks=1,
+        forks_first=False,
     ),
 }
 
@@ -337,7 +342,8 @@ def run(
     plan = json.dumps([asdict(kill) for kill in kills])
     ranks = str(framework.ranks)
     command = ["run", "--standalone", "--nproc-per-node", ranks]
-    command += ["--checkpoint-dir", framework.folder, str(KILLS), framework.modules, plan]
+    script = _write_script(folder, framework)
+    command += ["--checkpoint-dir", framework.folder, str(script), framework.modules, plan]
     command += [str(ROOT / "examples" / "frameworks" / framework.script), "--steps", str(STEPS)]
     command += [*framework.arguments, *framework.resume]
     places = {
@@ -361,6 +367,19 @@ def run(
     assert code == 0, (folder / "stderr").read_text()[-4000:]
     shown = (folder / "stdout").read_text().splitlines()
     return [line.rpartition("final ")[2] for line in shown if "final " in line]
+
+
+def _write_script(folder: Path, framework: Framework) -> Path:
+    """Return a script that kills as `KILLS` does, with the example's imports at its head."""
+    script, kills = folder / "killed.py", KILLS.read_text()
+    example = (ROOT / "examples" / "frameworks" / framework.script).read_text()
+    imports = [
+        ast.unparse(statement)
+        for statement in ast.parse(example).body
+        if isinstance(statement, (ast.Import, ast.ImportFrom))
+    ]
+    script.write_text("\n".join([*imports, kills]) if framework.forks_first else kills)
+    return script
 
 
 def started(folder: Path) -> dict[int, AttemptStarted]:
