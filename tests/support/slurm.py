@@ -68,7 +68,7 @@ class SlurmCluster:
             return state if is_over else None
 
         return eventually(
-            look, lambda: f"job {number} has ended\n{show()}\n{self.logs()}", pause_s=0.2
+            look, lambda: f"job {number} has ended\n{show()}\n{self.logs()}", pause_s=0.5
         )
 
     def start(self, name: str, *words: str) -> None:
