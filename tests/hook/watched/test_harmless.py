@@ -75,7 +75,7 @@ def test_interpreter_with_any_variable_is_the_same(
     pair.same(python, pair.script(pair.show()))
 
 
-@each_version
+@each_kind
 def test_ways_to_start_a_program_are_the_same(pair: Pair, python: str) -> None:
     script = pair.script(pair.show(), "started.py")
     with zipfile.ZipFile(pair.folder / "app.pyz", "w") as archive:
@@ -166,7 +166,7 @@ def make_environment(pair: Pair, python: str) -> Path:
     return packages
 
 
-@each_version
+@each_kind
 def test_virtual_environment_is_the_same(pair: Pair, python: str) -> None:
     if "2.7" in python:
         pytest.skip("no venv")
@@ -203,7 +203,7 @@ def make_prefix(pair: Pair, python: str) -> str:
     return str(root / "bin" / "python")
 
 
-@each_version
+@each_kind
 def test_prefix_as_of_conda_is_the_same(pair: Pair, python: str) -> None:
     inside = make_prefix(pair, python)
     (packages,) = (pair.folder / "conda" / "lib").glob("python*/site-packages")
@@ -286,7 +286,7 @@ def test_pip_and_venv_work_as_ever(pair: Pair) -> None:
 
 
 @needs_root
-@each_version
+@each_kind
 def test_another_user_who_may_not_read_the_folder_notices_nothing(
     pair: Pair, python: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -301,7 +301,7 @@ def test_another_user_who_may_not_read_the_folder_notices_nothing(
     pair.same(python, "-c", "import sys; print(sorted(sys.modules))")
 
 
-@each_version
+@each_kind
 def test_folder_that_is_gone_is_not_missed(pair: Pair, python: str) -> None:
     pair.hook = pair.folder / "gone"
     for variables in ({}, SLURM_TASK):
@@ -309,7 +309,7 @@ def test_folder_that_is_gone_is_not_missed(pair: Pair, python: str) -> None:
         pair.same(python, "-c", "import sys; print(sorted(sys.modules))")
 
 
-@each_version
+@each_kind
 def test_site_of_a_folder_that_lost_its_library_is_run_all_the_same(
     pair: Pair, python: str
 ) -> None:
@@ -324,7 +324,7 @@ def test_site_of_a_folder_that_lost_its_library_is_run_all_the_same(
     assert "modules" in pair.same(python, "-c", "import sys; print(sorted(sys.modules))")
 
 
-@each_version
+@each_kind
 def test_damaged_folder_is_silent(pair: Pair, python: str) -> None:
     pair.hook = pair.folder / "hook"
     make_hook_folder(pair.hook)
