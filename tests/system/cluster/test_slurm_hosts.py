@@ -1,4 +1,4 @@
-"""A job under Slurm whose nodes are hosts of their own, each part of which is killed: three nodes, a spare, and a free node.
+"""A job under Slurm whose nodes are hosts of their own, each part of which is killed: two nodes, a spare, and a free node.
 
 One job outlives all that leaves it its allocation, or has it begin anew; what changes how Slurm sees the end of a job has
 a job of its own. Each ends with the parameters of an undisturbed run; slurmctld's records, the nodes and rankmend's journal agree.
@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.safety,
     pytest.mark.skipif(bool(missing()), reason=missing() or "-"),
 ]
-RANKS = 3
+RANKS = 2
 # As of the other beds: long enough for a machine whose processes wait seconds for their turn.
 POLICY = f"""
 [policy]
@@ -45,7 +45,7 @@ node_failures_max = 100
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmHosts]:
-    with slurm_hosts(tmp_path_factory.mktemp("slurm"), 5) as made:
+    with slurm_hosts(tmp_path_factory.mktemp("slurm"), 4) as made:
         yield made
 
 
@@ -59,7 +59,7 @@ class Job:
     def checkpoints(self) -> Path:
         return self.folder / "checkpoints"
 
-    def submit(self, nodes: int = 4, spares: int = 1) -> None:
+    def submit(self, nodes: int = RANKS + 1, spares: int = 1, excluded: str = "h4") -> None:
         self.checkpoints.mkdir(parents=True)
         (self.folder / "policy.toml").write_text(POLICY)
         states = f"{self.cluster.fleet.folder}/$SLURMD_NODENAME/{self.folder.name}"
@@ -85,7 +85,7 @@ class Job:
         self.number = self.cluster.submit(
             "srun --no-kill --kill-on-bad-exit=0 --wait=0 --ntasks-per-node=1"
             f" sh {self.folder}/run.sh",
-            *(f"--nodes={nodes}", "--no-kill", "--requeue", "--exclude=h5"),
+            *(f"--nodes={nodes}", "--no-kill", "--requeue", f"--exclude={excluded}"),
         )
 
     def steps(self) -> list[int]:
@@ -165,7 +165,7 @@ class Job:
 
 
 @contextmanager
-def submitted(cluster: SlurmHosts, **sizes: int) -> Iterator[Job]:
+def submitted(cluster: SlurmHosts, **sizes: Any) -> Iterator[Job]:
     made = Job(cluster, cluster.fleet.shared / f"job-{uuid.uuid4().hex[:8]}")
     made.submit(**sizes)
     made.wait_training()
@@ -277,7 +277,7 @@ def a_requeued_job_goes_on_from_its_checkpoint(job: Job) -> None:
 def a_preempted_job_goes_on_once_the_urgent_one_has_ended(job: Job) -> None:
     last, attempt = job.steps()[-1], job.attempt
     urgent = job.cluster.submit(
-        f"touch {job.folder}/urgent", "--partition=urgent", "--nodes=5", "--exclusive"
+        f"touch {job.folder}/urgent", "--partition=urgent", "--nodes=4", "--exclusive"
     )
     job.cluster.wait((job.folder / "urgent").exists, "the urgent job runs")
     assert job.cluster.job_field(job.number, "JobState") == "PENDING"
@@ -337,7 +337,7 @@ def test_a_job_that_is_requeued_on_entirely_other_nodes_waits_for_nobody(
     cluster: SlurmHosts,
 ) -> None:
     """The state folders are of the nodes: the new ones have the copy beside the checkpoints alone."""
-    with submitted(cluster, nodes=2, spares=0) as job:
+    with submitted(cluster, nodes=2, spares=0, excluded="") as job:
         before, attempt, last = job.used(), job.attempt, job.steps()[-1]
         for host in before:
             words = (f"nodename={host.name}", "state=drain", "reason=repair")
