@@ -1,6 +1,7 @@
 """Runs trainings again and again in forked children: undisturbed, then killed at each of some steps and resumed.
 
-A child per run, because the libraries take seconds to import. Given is JSON: for each case how often snapshots are taken, and the
+A child per run, because the libraries take seconds to import. One child leaves what each of the kills would: it copies its snapshots,
+which it alone writes, at each of these steps, and is killed at the last one. Given is JSON: for each case how often snapshots are taken, and the
 steps of the kills. Prints JSON: for each case the digest of an undisturbed run, and for each step of a kill the step that was
 restored and the digest at the end; or what a function of that name has returned in a child.
 """
@@ -8,11 +9,12 @@ restored and the digest at the end; or what a function of that name has returned
 import hashlib
 import json
 import os
+import shutil
 import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +23,7 @@ PROGRESS = os.environ.pop("RANKMEND_PROGRESS_FILE")  # this process is no rank, 
 from rankmend.hook.snapshots import layout  # noqa: E402
 
 FOLDER = Path(os.environ["RANKMEND_SNAPSHOTS"])
+KILLED = FOLDER.with_name("killed")  # by step: the snapshots that a kill there leaves
 AfterStep = Callable[[int], None]  # called after each step
 Train = Callable[[str, int, AfterStep], object]  # a case, how often snapshots are taken; a model
 
@@ -34,12 +37,15 @@ def run(train: Train, *others: Callable[[], object]) -> None:
 
 def _run_case(train: Callable[[AfterStep], object], kills: list[int]) -> dict[str, object]:
     restored = {}
-    undisturbed = _child(train, kill_at=0, choice="", is_kept=False)
+    undisturbed = _child(train, (), choice="", is_kept=False)
+    assert _child(train, kills, choice="") is None, f"it was to be killed at {kills[-1]}"
     for kill_at in kills:
-        assert _child(train, kill_at, choice="") is None, f"it was to be killed at {kill_at}"
-        step = max(_steps())
-        restored[kill_at] = [step, _child(train, 0, f"3:{step}")]
         clear()
+        shutil.copytree(KILLED / str(kill_at), FOLDER, dirs_exist_ok=True)
+        step = max(_steps())
+        restored[kill_at] = [step, _child(train, (), f"3:{step}")]
+    clear()
+    shutil.rmtree(KILLED)
     return {"undisturbed": undisturbed, "kills": restored}
 
 
@@ -50,7 +56,7 @@ def clear() -> None:
 
 def run_once(function: Callable[[], object], choice: str = "") -> str | None:
     """Return what this returns, a model's digest or a text, in a child that keeps snapshots."""
-    return _child(lambda _after_step: function(), 0, choice)
+    return _child(lambda _after_step: function(), (), choice)
 
 
 def _steps() -> list[int]:
@@ -64,9 +70,12 @@ def _steps() -> list[int]:
 
 
 def _child(
-    train: Callable[[AfterStep], object], kill_at: int, choice: str, *, is_kept: bool = True
+    train: Callable[[AfterStep], object], kills: Sequence[int], choice: str, *, is_kept: bool = True
 ) -> str | None:
-    """Return the digest of what was trained, or None where the child was killed; ``is_kept``: with snapshots."""
+    """Return the digest of what was trained, or None where the child was killed; ``is_kept``: with snapshots.
+
+    ``kills``: steps, at the last of which it is killed.
+    """
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -80,7 +89,10 @@ def _child(
                 os.environ["RANKMEND_SNAPSHOTS"] = ""  # undisturbed, and without rankmend
 
             def after_step(step: int) -> None:
-                if kill_at and step == kill_at:
+                left = KILLED / str(step)
+                if step in kills and not left.exists():
+                    shutil.copytree(FOLDER, left)
+                if kills and step == kills[-1]:
                     os.kill(os.getpid(), signal.SIGKILL)
 
             os.write(writing, _digest(train(after_step)).encode())
