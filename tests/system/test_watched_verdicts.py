@@ -8,13 +8,14 @@ import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from detectors.persistence import Persistence
 from detectors.slow.busy_shares import ShareLimits
 from rankmend.watch.hook_folder import make_hook_folder
 from rankmend.watch.lines import WatchPlace, lines_for
@@ -32,10 +33,11 @@ from tests.support.slurm import SlurmCluster, missing, slurm_cluster
 from tests.support.torch_here import needs_torch
 
 pytestmark = [pytest.mark.site, pytest.mark.torch, pytest.mark.timeout(1200)]
-SCRIPT = (Path(__file__).resolve().parents[2] / "bench/jobs/watched_ddp.py").read_text()
+SYSTEM = Path(__file__).resolve().parent
+SCRIPT = (SYSTEM.parents[1] / "bench/jobs/watched_ddp.py").read_text()
 # The product compares windows of 10 s, and four of five count.
 SHORT_WINDOWS = ShareLimits(window_s=2.0)
-
+TWO_OF_THREE = Persistence(bad_looks=2, of_looks=3, clear_looks=3)
 TELL = """
 def tell() -> None:
     import rankmend
@@ -80,7 +82,7 @@ class Site:
             return seen if seen is not None and is_so(seen) else None
 
         return eventually(
-            look, lambda: f"{name}: {self.view(name)}\n{self.slurm.logs()}", pause_s=0.2
+            look, lambda: f"{name}: {self.view(name)}\n{self.slurm.logs()}", pause_s=0.7
         )
 
     def submit(self, name: str, launch: str, names: str, settings: str) -> str:
@@ -115,7 +117,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     make_hook_folder(hook)
     prolog.write_text(lines_for(WatchPlace.TASKPROLOG, str(hook)))
     prolog.chmod(0o755)
-    (folder / "train.py").write_text(SCRIPT.replace("work(3.0)", "work(1.0)"))
+    short = {"work(3.0)": "work(0.7)", "work(2.0)": "work(0.7)"}
+    write_script(folder, short)
     (folder / "slurm").mkdir()
     controller = folder / "controller"
     make_folder(controller)
@@ -143,6 +146,17 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         inbox.server_close()
 
 
+def write_script(folder: Path, changes: Mapping[str, str]) -> None:
+    """Write `train.py` with these changes, and without PyTorch's compiler."""
+    script = SCRIPT
+    without = {"import torch\n": "import without_compiler\nimport torch\n"}
+    for old, new in {**without, **changes}.items():
+        assert script.count(old) == 1, old
+        script = script.replace(old, new)
+    (folder / "train.py").write_text(script)
+    shutil.copy(SYSTEM / "faults/jobs/without_compiler.py", folder)
+
+
 def _with_alertmanager(config, address):  # type: ignore[no-untyped-def]
     told = msgspec.structs.replace(config.alertmanagers, urls=(address,))
     return msgspec.structs.replace(config, alertmanagers=told)
@@ -166,12 +180,12 @@ def test_stopped_rank_of_each_launcher_is_named_and_pauses_saves_and_compiling_a
     site: Site,
 ) -> None:
     before = Counter(site.up.service.worker.watched.found)
-    light = "-1 0.02 0.3 0"
+    light = "-1 0.002 0.3 0"
     numbers = {
         name: site.submit(f"stopped-{name}", *launched, light)
         for name, launched in LAUNCHERS.items()
     }
-    other = site.submit("pauses", *LAUNCHERS["srun"], "-1 0.02 0.08 15")
+    other = site.submit("pauses", *LAUNCHERS["srun"], "-1 0.004 0.1 15")
     jobs = [*(f"stopped-{name}" for name in LAUNCHERS), "pauses"]
     for awaited in jobs:
         site.wait(awaited, lambda one: one.state == "training" and (one.step or 0) > 5)
@@ -255,7 +269,7 @@ def test_rank_that_is_twice_as_slow_is_named(site: Site) -> None:
     launch = f"srun --ntasks=2 sh -c '{first} \"$@\"' - {sys.executable}"
     number = site.submit("slow", launch, LAUNCHERS["srun"][1], "1 0.1 0.05 0")
     job = site.wait("slow", lambda one: one.state == "training" and (one.step or 0) > 5)
-    site.up.service.worker.watched.jobs[job.job_id].busy = BusyRanks(SHORT_WINDOWS)
+    site.up.service.worker.watched.jobs[job.job_id].busy = BusyRanks(SHORT_WINDOWS, TWO_OF_THREE)
 
     shown = site.wait("slow", lambda one: one.state == "slow")
 
@@ -266,20 +280,16 @@ def test_rank_that_is_twice_as_slow_is_named(site: Site) -> None:
 
 def test_rank_that_sleeps_while_the_others_wait_is_named_by_its_sections(site: Site) -> None:
     launch = f"srun --ntasks=3 --export=ALL,RANKMEND_WATCH_SECTIONS=1 {sys.executable}"
-    path = site.folder / "train.py"
-    sleeping = site.folder / "sleeping"
-    sleeping.mkdir()
-    text = path.read_text().replace(
-        "work(work_s * (2 if rank == double else 1))", "time.sleep(0.4 if rank == double else 0.2)"
-    )
-    text = text.replace("        optimizer.step()\n", "        optimizer.step()\n        tell()\n")
-    text = text.replace("def main()", TELL + "def main()")
-    (sleeping / "train.py").write_text(text)
-    try:
-        site.folder = sleeping
-        number = site.submit("sleeps", launch, LAUNCHERS["srun"][1], "1 0 0 0")
-    finally:
-        site.folder = path.parent
+    sleeping = "time.sleep(0.4 if rank == double else 0.2)"
+    changes = {
+        "work(work_s * (2 if rank == double else 1))": sleeping,
+        "        optimizer.step()\n": "        optimizer.step()\n        tell()\n",
+        "def main()": f"{TELL}def main()",
+    }
+    own = replace(site, folder=site.folder / "sections")
+    own.folder.mkdir()
+    write_script(own.folder, changes)
+    number = own.submit("sleeps", launch, LAUNCHERS["srun"][1], "1 0 0 0")
 
     site.wait("sleeps", lambda one: one.state == "slow")
 
