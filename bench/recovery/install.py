@@ -61,7 +61,9 @@ def install(
     python = venv / "bin" / "python"
     reason = ""
     if not python.exists():
-        reason = _reason_of([sys.executable, "-m", "venv", str(venv)], INSTALL_S_MAX)
+        # Our own pip installs there: a copy of it would take most of the time.
+        make = [sys.executable, "-m", "venv", "--without-pip", str(venv)]
+        reason = _reason_of(make, INSTALL_S_MAX)
     reason = reason or _pip(python, *together)
     for peer in missing:
         package = packages[peer]
@@ -85,7 +87,8 @@ def _install_one(python: Path, together: Sequence[str], package: Package) -> Ins
 
 
 def _pip(python: Path, *requirements: str) -> str:
-    return _reason_of([str(python), "-m", "pip", "install", "-qq", *requirements], INSTALL_S_MAX)
+    pip = [sys.executable, "-m", "pip", "--python", str(python)]
+    return _reason_of([*pip, "install", "-qq", *requirements], INSTALL_S_MAX)
 
 
 def _reason_of(command: list[str], limit_s: float) -> str:

@@ -207,7 +207,7 @@ def test_a_peer_that_does_not_install_has_a_reason_and_the_others_a_version(
         "absent": Package("absent-peer", "absent_peer"),
     }
 
-    found = install(tmp_path / "venv", ["pip"], packages)
+    found = install(tmp_path / "venv", ["small"], packages)
 
     assert found["good"] == Installed(version="1.5")
     assert found["broken"].reason == "OSError: no such processor"
@@ -256,6 +256,7 @@ def test_two_kills_under_two_launchers_beside_stress_ng_are_measured_and_leave_n
             **os.environ,
             "TMPDIR": str(tmp_path),
             WORK_MARK: str(tmp_path),
+            "BENCH_LIGHT_REST_S": "0.05",
             "PATH": light_stress_ng(tmp_path / "light"),
         },
         check=True,

@@ -28,6 +28,7 @@ class Finder:
         module.disable = disable
         module.graph_break = lambda: None
         module.get_optimize_ddp_mode = lambda: "no_optimization"  # of `utils`
+        module.trace_rules, module.clear_lru_cache = module, lambda: None
         return module
 
     @staticmethod
