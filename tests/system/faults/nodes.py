@@ -50,6 +50,7 @@ class Nodes:
     flags: list[str] = field(default_factory=list)
     script: Path = JOBS / "lockstep.py"
     spares: int = 0
+    slots: int = 2  # ranks of a node
     hosts: dict[str, Host] = field(default_factory=dict)  # where a node is one; else this machine
     clocks: dict[str, FakeClock] = field(default_factory=dict)  # of nodes on this machine
     running: dict[str, forked_cli.ForkedProcess | subprocess.Popen[bytes] | Process] = field(
@@ -68,7 +69,11 @@ class Nodes:
             state = self.folder / f"state-{name}" if host is None else host.state
             arguments = [
                 *("run", f"--nnodes={self.nnodes}"),
-                *(f"--spares={self.spares}", "--nproc-per-node=2", f"--job={self.name}"),
+                *(
+                    f"--spares={self.spares}",
+                    f"--nproc-per-node={self.slots}",
+                    f"--job={self.name}",
+                ),
                 f"--node-name={name}",
                 *(f"--state-dir={state}", f"--checkpoint-dir={self.checkpoints}"),
                 *(f"--agent-socket={state}/none", *self.flags),

@@ -11,6 +11,9 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
+if __name__ in ("__main__", "__mp_main__"):  # else `undisturbed` is imported
+    import without_compiler  # noqa: F401
+
 import torch
 import torch.distributed as dist
 from torch import nn
