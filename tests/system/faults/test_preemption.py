@@ -13,21 +13,24 @@ from tests.system.faults.harness import Job
 
 pytestmark = [pytest.mark.process, pytest.mark.torch]
 Make = Callable[..., Job]
-# Each way in which a loader's worker starts, on one rank or the other.
-WORKERS = "fork+spawn,fork+forkserver"
-UNSHARED = "--store=ranks"  # no restart: no process for it that imports PyTorch
+# Each way in which a loader's worker starts, on one rank or the other; only a forked one needn't import PyTorch.
+EACH_WAY, FORKED = "fork+spawn,fork+forkserver", "fork,fork"
+UNSHARED = (
+    "--store=ranks",
+    "--no-fork-server",
+)  # no restart: no process for it that imports PyTorch
 
 
-def with_workers(make_job: Make, *more: str) -> Job:
+def with_workers(make_job: Make, workers: str, *more: str) -> Job:
     """Return a job that saves only when it is asked to end."""
     needs_torch()
-    job = make_job("ddp.py", world_size=2, flags=[UNSHARED])
+    job = make_job("ddp.py", world_size=2, flags=[*UNSHARED])
     job.arguments = [
         f"--checkpoint-dir={job.checkpoints}",
         f"--result={job.folder / 'result.pt'}",
         "--steps=100000",
         "--every=100000",
-        f"--workers={WORKERS}",
+        f"--workers={workers}",
         "--saves-at=SIGTERM,SIGUSR1",
         *more,
     ]
@@ -38,11 +41,13 @@ def saves(job: Job) -> list[str]:
     return [path.name for path in job.checkpoints.glob("step-*.pt")]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGUSR1, 0)])
+@pytest.mark.parametrize(
+    ("number", "code", "workers"), [(signal.SIGTERM, 143, EACH_WAY), (signal.SIGUSR1, 0, FORKED)]
+)
 def test_job_with_loader_workers_saves_when_it_is_asked_to_end(
-    make_job: Make, number: signal.Signals, code: int
+    make_job: Make, number: signal.Signals, code: int, workers: str
 ) -> None:
-    job = with_workers(make_job)
+    job = with_workers(make_job, workers)
     job.start()
     job.pids_at_step(5)
 
@@ -57,17 +62,17 @@ def test_job_with_loader_workers_saves_when_it_is_asked_to_end(
 
 
 @pytest.mark.parametrize(
-    ("script", "library", "saved"),
+    ("script", "library", "saved", "ranks"),
     [
-        ("lightning_stop.py", "lightning", "preempted.ckpt"),
-        ("trainer_stop.py", "transformers", "checkpoint-*"),
+        ("lightning_stop.py", "lightning", "preempted.ckpt", 1),
+        ("trainer_stop.py", "transformers", "checkpoint-*", 2),
     ],
 )
 def test_a_frameworks_own_save_is_whole_when_its_job_is_asked_to_end(
-    make_job: Make, script: str, library: str, saved: str
+    make_job: Make, script: str, library: str, saved: str, ranks: int
 ) -> None:
     require(library)
-    job = make_job(script, world_size=2, flags=[UNSHARED])
+    job = make_job(script, world_size=ranks, flags=[*UNSHARED])
     job.arguments = [str(job.checkpoints)]
     job.start()
     job.pids_at_step(5)
@@ -82,8 +87,8 @@ def test_a_frameworks_own_save_is_whole_when_its_job_is_asked_to_end(
 
 def test_job_with_loader_workers_saves_at_its_time_limit(make_job: Make) -> None:
     for limit_s in (45, 240):  # on a busy machine ranks begin late
-        job = with_workers(make_job, "--step-s=0.5")
-        job.flags = [UNSHARED, f"--time-limit={limit_s}s"]
+        job = with_workers(make_job, FORKED, "--step-s=0.5")
+        job.flags = [*UNSHARED, f"--time-limit={limit_s}s"]
         job.start()
         code = job.wait()
         if "makes progress" in job.output:
