@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.process, pytest.mark.torch]
 Make = Callable[..., Job]
 INNER = Path(__file__).parent / "jobs" / "inner_ranks.py"
 ALONE = INNER.with_name("alone.py")
+WITHOUT_TORCH = INNER.with_name("alone_without_torch.py")
 SAVED_EVERY = 20  # steps: each attempt of `INNER` saves once, at the next multiple
 
 
@@ -60,14 +61,14 @@ def test_what_a_shell_script_does_after_its_training_is_no_hang(make_job: Make) 
     job = make_job(
         "", world_size=1, flags=["--no-python", "--hang-min=9", "--hang-max=9", "--hang-stopped=1"]
     )
-    python, training = sys.executable, shlex.quote(str(ALONE))
+    python, training = sys.executable, shlex.quote(str(WITHOUT_TORCH))
     job.script = job.folder / "wrapper.sh"
     job.script.write_text(
         f'#!/bin/sh\n{python} -c "import torch"\n{python} {training} "$@"\n'
         f'sleep 20\n{python} {training} "$@"\necho all done\n'
     )
     job.script.chmod(0o755)
-    job.arguments = [f"--folder={job.checkpoints}", f"--let-go={job.let_go}"]
+    job.arguments = [str(job.let_go)]
     job.start()
     job.pids_at_step(25)
 
@@ -85,17 +86,18 @@ def start_by(how: Sequence[str], job: Job) -> None:
 
 
 def launch_by(launchers: Sequence[Sequence[str]], job: Job) -> None:
-    """Have each attempt start the script's ranks by the next of these programs, and then by the first again."""
-    job.flags = ["--no-python"]
+    """Have each attempt start the script's ranks by the next of these programs, and the last one by the script itself."""
+    job.flags = ["--no-python", "--store=ranks"]
     job.script = job.folder / "torchrun"  # by this name rankmend knows what it runs
     cases = []
-    for number, (module, *words) in enumerate([*launchers, launchers[0]], 1):
+    for number, (module, *words) in enumerate(launchers, 1):
         program = job.folder / f"by-{number}" / NAMES[module]
         program.parent.mkdir()
         program.write_text(f"#!{sys.executable}\nfrom {module} import main\nmain()\n")
         program.chmod(0o755)
         command = shlex.join([str(program), *words, str(INNER), "in place"])
         cases.append(f'{number}) exec {command} "$@" ;;\n')
+    cases.append(f'*) exec {shlex.join([sys.executable, str(INNER), "fork"])} "$@" ;;\n')
     job.script.write_text(f'#!/bin/sh\ncase "$RANKMEND_ATTEMPT" in\n{"".join(cases)}esac\n')
     job.script.chmod(0o755)
 
@@ -108,12 +110,12 @@ NAMES = {
 LAUNCHERS = (
     ("torch.distributed.run", "--standalone", "--nproc-per-node=2"),
     ("accelerate.commands.accelerate_cli", "launch", "--cpu", "--num_processes=2", "--num_machines=1"),
-    ("deepspeed.launcher.runner", "--num_gpus=2", "--no_local_rank"),
+    ("deepspeed.launcher.runner", "--num_gpus=1", "--no_local_rank"),
 )  # fmt: skip
 
 
 def kill_each(job: Job, ways: Sequence[object]) -> None:
-    """Kill a rank of each attempt: each way of starting them, and the first once more from a checkpoint."""
+    """Kill a rank of each attempt: each way of starting them, and then one more from a checkpoint."""
     job.arguments += [str(job.checkpoints), str(job.let_go), "{checkpoint}"]
     job.start()
     for attempt, way in enumerate(ways, 1):
@@ -143,8 +145,9 @@ def test_ranks_that_the_script_starts_report_steps_and_come_back_after_a_kill(
     make_job: Make,
 ) -> None:
     needs_torch()
-    job = make_job("", world_size=1)
-    ways = ["spawn", "fork", "forkserver", "torchrun"]
+    # A fork server would import anew what each way has imported; forked ranks that start processes are in test_data_loader.
+    job = make_job("", world_size=1, flags=["--no-fork-server", "--store=ranks"])
+    ways = ["fork", "spawn", "forkserver", "torchrun"]  # the first is cheap, and comes twice
     if find_spec("accelerate") is not None:
         ways.append("debug_launcher")
     start_by(ways, job)

@@ -1,4 +1,4 @@
-"""Trains on two ranks that the script starts itself, or that another launcher below the rank starts.
+"""Trains on ranks that the script starts itself, or that another launcher below the rank starts: on two where that is cheap.
 
 inner_ranks.py HOW,HOW FOLDER LET_GO [CHECKPOINT]
 
@@ -13,7 +13,9 @@ import time
 from pathlib import Path
 
 
-def train(rank: int | None, port: int, folder: str, let_go: str, path: str | None) -> None:
+def train(
+    rank: int | None, world_size: int, port: int, folder: str, let_go: str, path: str | None
+) -> None:
     """``rank``: None where a launcher's variables say it, or accelerate's debug_launcher has formed the group."""
     import torch
     import torch.distributed as dist
@@ -24,7 +26,7 @@ def train(rank: int | None, port: int, folder: str, let_go: str, path: str | Non
         dist.init_process_group("gloo")
     elif rank is not None:
         address = f"tcp://127.0.0.1:{port}"
-        dist.init_process_group("gloo", init_method=address, rank=rank, world_size=2)
+        dist.init_process_group("gloo", init_method=address, rank=rank, world_size=world_size)
     model = torch.nn.Linear(4, 1)
     optimizer = Descent(model.parameters())
     step = 0
@@ -60,20 +62,19 @@ def main() -> None:
     ways, folder, let_go, *rest = sys.argv[1:]
     in_turn = ways.split(",")
     how = in_turn[(int(os.environ["RANKMEND_ATTEMPT"]) - 1) % len(in_turn)]
-    arguments = (free_port(), folder, let_go, rest[0] if rest else None)
+    world_size = 1 if how == "forkserver" else 2  # each process imports PyTorch by itself
+    arguments = (world_size, free_port(), folder, let_go, rest[0] if rest else None)
     if how in ("spawn", "fork", "forkserver"):
         import torch.multiprocessing as mp
-        import torch.optim  # as a script that makes its optimizer elsewhere
+        import torch.optim  # noqa: F401 - as a script that makes its optimizer elsewhere
 
-        mp.start_processes(train, arguments, nprocs=2, start_method=how)
+        mp.start_processes(train, arguments, nprocs=world_size, start_method=how)
     elif how == "debug_launcher":
         from accelerate import debug_launcher
 
         debug_launcher(train, args=(None, *arguments), num_processes=2)
     elif how == "torchrun":
-        import torch.optim  # noqa: F401
-
-        options = ["--standalone", "--nproc-per-node=2", __file__, "in place", *sys.argv[2:]]
+        options = ["--standalone", "--nproc-per-node=1", __file__, "in place", *sys.argv[2:]]
         command = [sys.executable, "-m", "torch.distributed.run", *options]
         raise SystemExit(subprocess.call(command))
     else:
