@@ -276,14 +276,11 @@ def test_a_launcher_that_has_ended_proves_its_node_empty_at_once_and_a_spare_tak
     assert "b-1 of b has ended" in training.control.refuses("b", "b-1")
 
 
-LOST_A_PEER = 13  # SIGPIPE
-
-
 def test_peers_that_lost_the_ranks_of_an_ended_launcher_are_its_victims(training: Bench) -> None:
     word = last_word(training.nodes["b"])
     training.nodes["b"].is_silent = True
 
-    training.kill("a", LOST_A_PEER)
+    lose_peer(training.nodes["a"])
     training.beat(2.0)
     assert not training.records(IncidentOpened)
     training.control.handle_report(word)
@@ -301,7 +298,7 @@ def test_peers_that_lost_another_blame_no_launcher_that_has_reported_no_end(
 ) -> None:
     training.nodes["b"].is_silent = is_silent
 
-    training.kill("a", LOST_A_PEER)
+    lose_peer(training.nodes["a"])
     training.beat(0.1)
     training.beat(waits_s)
 
@@ -313,8 +310,8 @@ def test_peers_that_lost_another_blame_no_launcher_that_has_reported_no_end(
 def test_an_ended_launcher_whose_rank_reported_its_own_lost_peer_is_not_the_reason(
     training: Bench,
 ) -> None:
-    training.kill("a", LOST_A_PEER)
-    training.kill("b", LOST_A_PEER)
+    lose_peer(training.nodes["a"])
+    lose_peer(training.nodes["b"])
     reported = training.nodes["b"].report()
     training.control.handle_report(reported)
     training.nodes["b"].is_silent = True
