@@ -32,7 +32,7 @@ from recovery.schedulers.kubernetes.answers import (
     read_review,
 )
 from recovery.schedulers.slurm.managed_node import ManagedNode
-from recovery.schedulers.slurm.marks import mark_in
+from recovery.schedulers.slurm.requests import mark_in
 
 PAGE: Final = 500
 PODS_MAX: Final = 5_000  # of one question

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from rankmend.printable import printable
 from recovery.schedulers.kubernetes.answers import read_node
-from recovery.schedulers.slurm.marks import mark_in
+from recovery.schedulers.slurm.requests import mark_in
 
 SHOWN_MAX: Final = 16  # conditions, and taints, of one node
 _TEXT_MAX: Final = 160

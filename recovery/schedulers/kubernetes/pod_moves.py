@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from recovery.journal.slurm_records import SlurmAct, SlurmOutcome
 from recovery.schedulers.kubernetes.answers import PodInKubernetes
 from recovery.schedulers.slurm.ledger import Work
-from recovery.schedulers.slurm.moves import Do, Move, MoveEnd, MoveWait
+from recovery.schedulers.slurm.requests import Do, Move, MoveEnd, MoveWait
 
 
 @dataclass(frozen=True, slots=True)

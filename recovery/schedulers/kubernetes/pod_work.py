@@ -23,9 +23,8 @@ from recovery.schedulers.slurm.bench import Bench, Memory, fields_of, text_of
 from recovery.schedulers.slurm.ledger import SlurmLedger, Work
 from recovery.schedulers.slurm.limits import HOUR_S
 from recovery.schedulers.slurm.managed_node import ManagedNode
-from recovery.schedulers.slurm.moves import Do, Move, MoveEnd, MoveWait
 from recovery.schedulers.slurm.node_moves import is_newer
-from recovery.schedulers.slurm.requests import SchedulerAction
+from recovery.schedulers.slurm.requests import Do, Move, MoveEnd, MoveWait, SchedulerAction
 
 log = logging.getLogger(__name__)
 

@@ -21,8 +21,7 @@ from recovery.schedulers.slurm.desk_lease import LeaseShortError, act_timeout_s
 from recovery.schedulers.slurm.ledger import SlurmLedger, Work, fold_slurm, fold_slurm_entry
 from recovery.schedulers.slurm.limits import NodeLimits
 from recovery.schedulers.slurm.managed_node import NodeManager
-from recovery.schedulers.slurm.moves import MoveEnd
-from recovery.schedulers.slurm.requests import SchedulerRequest
+from recovery.schedulers.slurm.requests import MoveEnd, SchedulerRequest
 
 log = logging.getLogger(__name__)
 

@@ -27,8 +27,7 @@ from recovery.journal.slurm_records import (
     SlurmSubmitted,
     SlurmVouched,
 )
-from recovery.schedulers.slurm.marks import mark_of
-from recovery.schedulers.slurm.requests import SchedulerAction, SchedulerRequest
+from recovery.schedulers.slurm.requests import SchedulerAction, SchedulerRequest, mark_of
 
 # An agent's word counts as long (`rankmend.watched_report.LEFT_S`); a drain ends within the minute if the manager answers.
 SEEN_S: Final = 600.0

@@ -8,9 +8,7 @@ from typing import Final
 from recovery.journal.slurm_records import SlurmAct, SlurmOutcome
 from recovery.schedulers.slurm.ledger import SlurmLedger, Work
 from recovery.schedulers.slurm.managed_node import ManagedNode
-from recovery.schedulers.slurm.marks import mark_in
-from recovery.schedulers.slurm.moves import Do, Move, MoveEnd, MoveWait
-from recovery.schedulers.slurm.requests import SchedulerAction
+from recovery.schedulers.slurm.requests import Do, Move, MoveEnd, MoveWait, SchedulerAction, mark_in
 
 TRIES: Final = 3  # of one command on one node
 # By so much the clocks of a manager and of the controller may differ: a node that is newer than a request is another machine of the same name.

@@ -12,7 +12,6 @@ from recovery.journal.slurm_records import ReturnStep, SlurmNodeChecked, SlurmNo
 from recovery.schedulers.slurm.bench import Bench
 from recovery.schedulers.slurm.ledger import NodeHistory, say_check
 from recovery.schedulers.slurm.managed_node import ManagedNode
-from recovery.schedulers.slurm.marks import mark_of
 from recovery.schedulers.slurm.node_check import (
     CheckEnd,
     RunningCheck,
@@ -20,7 +19,7 @@ from recovery.schedulers.slurm.node_check import (
     start_check,
     words_for,
 )
-from recovery.schedulers.slurm.requests import SchedulerAction, SchedulerRequest
+from recovery.schedulers.slurm.requests import SchedulerAction, SchedulerRequest, mark_of
 from recovery.schedulers.slurm.return_rules import (
     ReturnStanding,
     Stay,

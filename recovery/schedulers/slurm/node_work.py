@@ -18,10 +18,16 @@ from recovery.schedulers.slurm.bench import Bench, Memory, text_of
 from recovery.schedulers.slurm.bounds import refuse_drain
 from recovery.schedulers.slurm.ledger import SlurmLedger, Work
 from recovery.schedulers.slurm.managed_node import ManagedNode
-from recovery.schedulers.slurm.marks import mark_in, reason_of
-from recovery.schedulers.slurm.moves import Do, Move, MoveEnd, MoveWait
 from recovery.schedulers.slurm.node_moves import next_node_move
-from recovery.schedulers.slurm.requests import SchedulerAction
+from recovery.schedulers.slurm.requests import (
+    Do,
+    Move,
+    MoveEnd,
+    MoveWait,
+    SchedulerAction,
+    mark_in,
+    reason_of,
+)
 
 log = logging.getLogger(__name__)
 

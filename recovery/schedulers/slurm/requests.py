@@ -1,8 +1,12 @@
 """What is requested of Slurm, or of another manager of nodes: one request is one intent, named by its key, however often it is asked."""
 
 import enum
+import hashlib
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol, TypeAlias
+
+from rankmend.printable import printable
+from recovery.journal.slurm_records import SlurmAct, SlurmOutcome
 
 
 class SchedulerAction(str, enum.Enum):
@@ -52,3 +56,68 @@ class Scheduler(Protocol):
         Raises ConfigError for a request that makes no sense, and JournalError where it can't be kept.
         """
         ...
+
+
+# How we know our own drains and jobs again: a mark in the reason or comment, made from the request's key. Pure.
+
+
+OURS: Final = "rankmend: "
+_REASON_MAX: Final = 200
+_MARK_LENGTH: Final = 12
+
+
+def mark_of(key: str) -> str:
+    """Return the mark of a request."""
+    return hashlib.sha256(key.encode()).hexdigest()[:_MARK_LENGTH]
+
+
+def reason_of(key: str, reason: str) -> str:
+    """Return what Slurm shows with a node that we drain."""
+    text = " ".join(printable(reason).replace("[", "(").replace("]", ")").split())
+    return f"{OURS}{text[:_REASON_MAX] or 'put out of service'} #{mark_of(key)}"
+
+
+def mark_in(reason: str) -> str | None:
+    """Return the mark in a node's reason, or None where the reason is not of our form."""
+    head, _hash, mark = reason.rpartition(" #")
+    if not head.startswith(OURS) or len(mark) != _MARK_LENGTH:
+        return None
+    return mark if all(char in "0123456789abcdef" for char in mark) else None
+
+
+def comment_of(key: str) -> str:
+    """Return the comment of a job that we submit, by which it is found again."""
+    return f"rankmend-{mark_of(key)}"
+
+
+# What a state machine of this package wants next. Values only.
+
+
+@dataclass(frozen=True, slots=True)
+class Do:
+    """Journal the act, then run its command."""
+
+    act: SlurmAct
+    about: str  # the node or job
+    nodes: tuple[str, ...] = ()  # of EXCLUDE
+
+
+@dataclass(frozen=True, slots=True)
+class MoveWait:
+    """Look again later."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class See:
+    """Journal the job as it is, before it is touched."""
+
+
+@dataclass(frozen=True, slots=True)
+class MoveEnd:
+    outcome: SlurmOutcome
+    text: str
+
+
+Move: TypeAlias = Do | MoveWait | See | MoveEnd

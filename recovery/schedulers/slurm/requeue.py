@@ -14,7 +14,7 @@ from typing import Final
 from recovery.journal.slurm_records import SlurmAct, SlurmJobSeen, SlurmOutcome
 from recovery.schedulers.slurm.answers import JobInSlurm
 from recovery.schedulers.slurm.ledger import Act, Work
-from recovery.schedulers.slurm.moves import Do, Move, MoveEnd, MoveWait, See
+from recovery.schedulers.slurm.requests import Do, Move, MoveEnd, MoveWait, See
 
 TRIES: Final = 5  # of one command within one start
 STARTS: Final = 2  # the requeue itself, and once more where the job ended in place of starting

@@ -5,9 +5,17 @@ from dataclasses import replace
 from recovery.journal.slurm_records import SlurmAct, SlurmJobSeen, SlurmOutcome
 from recovery.schedulers.slurm.answers import JobInSlurm, read_jobs, read_nodes
 from recovery.schedulers.slurm.ledger import Act, Work
-from recovery.schedulers.slurm.marks import mark_in, mark_of, reason_of
-from recovery.schedulers.slurm.moves import Do, MoveEnd, MoveWait, See
-from recovery.schedulers.slurm.requests import SchedulerAction, SchedulerRequest
+from recovery.schedulers.slurm.requests import (
+    Do,
+    MoveEnd,
+    MoveWait,
+    SchedulerAction,
+    SchedulerRequest,
+    See,
+    mark_in,
+    mark_of,
+    reason_of,
+)
 from recovery.schedulers.slurm.requeue import JobFacts, RequeueTimes, next_requeue_move
 
 TIMES = RequeueTimes(pause_s=3.0, started_s=10.0, lost_node_wait_s=0.0)
