@@ -18,8 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Generic, TypeVar
 
-from detectors.formats.site.cooling_file import COOLING_FILE
-from detectors.formats.site.power_file import POWER_FILE
+from detectors.formats.site.plant_files import COOLING_FILE, POWER_FILE
 from detectors.node.node_alerts import check_of
 from detectors.parts.cooling import CoolingReading, judge_cooling
 from detectors.parts.power_feeds import PowerReading, judge_power

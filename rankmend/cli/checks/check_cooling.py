@@ -22,7 +22,7 @@ def cooling(**options: Any) -> None:
 
     Exit codes: 0 all units are in order, 1 one is not or its reading is too old to judge it, 64 could not be read.
     """
-    from detectors.formats.site.cooling_file import COOLING_FILE, cooling_of_redfish
+    from detectors.formats.site.plant_files import COOLING_FILE, cooling_of_redfish
     from detectors.parts.cooling import judge_cooling
     from detectors.parts.site_units import COOLANT_UNIT
 

@@ -22,7 +22,7 @@ def power(**options: Any) -> None:
 
     Exit codes: 0 all feeds are in order, 1 one is not or its reading is too old to judge it, 64 could not be read.
     """
-    from detectors.formats.site.power_file import POWER_FILE, power_of_redfish
+    from detectors.formats.site.plant_files import POWER_FILE, power_of_redfish
     from detectors.parts.power_feeds import judge_power
     from detectors.parts.site_units import POWER_FEED
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detectors.formats.redfish import BmcHealth, BmcPart, BmcReading, HealthLevel, ReadingKind
-from detectors.formats.site.cooling_file import COOLING_FILE, cooling_of_redfish
+from detectors.formats.site.plant_files import COOLING_FILE, cooling_of_redfish
 from detectors.formats.site.site_parts import parse_site_parts
 from detectors.network_topology import NetworkTopology
 from detectors.parts.cooling import CoolingReading, judge_cooling

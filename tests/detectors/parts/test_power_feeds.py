@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detectors.formats.redfish import BmcHealth, BmcPart, BmcReading, HealthLevel, ReadingKind
-from detectors.formats.site.power_file import POWER_FILE, power_of_redfish
+from detectors.formats.site.plant_files import POWER_FILE, power_of_redfish
 from detectors.formats.site.site_parts import parse_site_parts
 from detectors.network_topology import NetworkTopology
 from detectors.parts.fleet_parts import NO_PARTS, find_parts

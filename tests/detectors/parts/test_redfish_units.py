@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from detectors.formats.site.power_file import POWER_FILE
+from detectors.formats.site.plant_files import POWER_FILE
 from detectors.parts.power_feeds import PowerReading
 from rankmend.cli import cli
 from tests.support.redfish_bmc import Bmc, load

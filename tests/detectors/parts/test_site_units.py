@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from detectors.formats.site.cooling_file import COOLING_FILE
+from detectors.formats.site.plant_files import COOLING_FILE
 from detectors.parts.cooling import CoolingReading, judge_cooling
 from detectors.parts.fleet_parts import NO_PARTS
 from detectors.parts.site_units import STALE_S

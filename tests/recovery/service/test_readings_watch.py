@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from detectors.formats.site.cooling_file import COOLING_FILE
+from detectors.formats.site.plant_files import COOLING_FILE
 from detectors.parts.cooling import CoolingReading
 from rankmend.clock import SystemClock
 from recovery.service.pager import SILENT_S, ReadingsWatch

@@ -14,8 +14,7 @@ from typing import Any, Final
 
 import urllib3
 
-from detectors.formats.site.cooling_file import COOLING_FILE
-from detectors.formats.site.power_file import POWER_FILE
+from detectors.formats.site.plant_files import COOLING_FILE, POWER_FILE
 from detectors.parts.cooling import CoolingReading
 from detectors.parts.power_feeds import PowerReading
 from tests.support.eventually import DEADLINE_S, eventually
