@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from detectors.wording import counted, rank_ranges
-from rankmend.cli.screens.nccl_lines import say_nccl
+from rankmend.cli.screens.network_lines import say_nccl
 from rankmend.printable import duration, printable
 
 if TYPE_CHECKING:

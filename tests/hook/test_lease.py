@@ -10,7 +10,7 @@ import pytest
 from rankmend.hook import layout
 from rankmend.hook.lease import EXIT_CODE
 from recovery.launcher.membership.node_membership import RankDeadline, boot_time_s
-from recovery.launcher.ranks.rank_lease import RankLease
+from recovery.launcher.ranks.launched import RankLease
 from tests.support.eventually import DEADLINE_S
 from tests.support.hook import Rank, each_python
 

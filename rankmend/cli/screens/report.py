@@ -198,7 +198,7 @@ def _show(
         csv.writer(text, lineterminator="\n").writerows(rows)
         echo_exact(text.getvalue(), nl=False)
     elif not has_page:
-        from rankmend.cli.screens.plane_lines import say_plane
+        from rankmend.cli.screens.network_lines import say_plane
         from rankmend.cli.screens.report_tables import show_report, show_total
 
         if shown is _Shown.TOTAL:

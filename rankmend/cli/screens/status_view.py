@@ -11,8 +11,7 @@ from rankmend.cli.options import local_time, print_json
 from rankmend.cli.output import clean
 from rankmend.cli.screens.checkpoint_lines import say_checkpoint, say_snapshots
 from rankmend.cli.screens.kubernetes_node_lines import render_kubernetes_nodes
-from rankmend.cli.screens.nccl_lines import say_nccl
-from rankmend.cli.screens.plane_lines import say_plane
+from rankmend.cli.screens.network_lines import say_nccl, say_plane
 from rankmend.cli.screens.slurm_node_lines import render_slurm_nodes
 from rankmend.cli.screens.status_watch import Changes, print_json_line, repeat
 from rankmend.cli.sources.controller_options import console

@@ -6,9 +6,8 @@ from recovery.checkpoints.formats.accelerate import AccelerateFormat
 from recovery.checkpoints.formats.dcp import DcpFormat
 from recovery.checkpoints.formats.deepspeed import DeepSpeedFormat
 from recovery.checkpoints.formats.format import FolderFormat
-from recovery.checkpoints.formats.lightning import LightningFormat
+from recovery.checkpoints.formats.lightning import LightningFormat, NemoFormat
 from recovery.checkpoints.formats.megatron import MegatronDistFormat, MegatronFormat
-from recovery.checkpoints.formats.nemo import NemoFormat
 from recovery.checkpoints.formats.nvrx_local import NvrxLocalFormat
 from recovery.checkpoints.formats.orbax import OrbaxFormat
 from recovery.checkpoints.formats.plain import DlroverFormat, SafetensorsFormat, TorchFolderFormat

@@ -1,7 +1,7 @@
 """One job from its start to the end of the simulated time: trains, fails, and is recovered by the real rules."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
@@ -14,13 +14,15 @@ from recovery.controller.job.membership import choose_placement, size_for
 from recovery.controller.job.restore.restore_choice import is_progress
 from recovery.controller.job.settings import JobSettings
 from recovery.journal.attempt_records import AttemptStarted, AttemptVerified, Cause, Choice
+from recovery.journal.cluster_records import ClusterRecord
+from recovery.journal.fold.entry_fold import fold
 from recovery.journal.incident_records import Failure, Plan
 from recovery.journal.job_records import JobOpened, LauncherStarted, PersonActed
-from recovery.journal.ledger import Member
+from recovery.journal.ledger import Ledger, Member
 from recovery.journal.limits import Policy
 from recovery.journal.node_records import Joined, NodesJoined
+from recovery.journal.records import Entry, Record
 from recovery.lab.simulation.assumptions import Assumptions, Setup, orders_scale, rendezvous_scale
-from recovery.lab.simulation.books import ClusterBook, JobBook, SimulatedClock
 from recovery.lab.simulation.faults import NodeFault
 from recovery.lab.simulation.findings import JOB_ID
 from recovery.lab.simulation.machines import PERSON, Happens, Machines, node_name, node_number
@@ -34,6 +36,63 @@ NAME: Final = "simulated"
 _SLOW_BY_HAND_S: Final = 4 * 3600.0  # 86 % of slow nodes took over 4 h to find by hand (Holmes)
 _RETRY_S: Final = 3600.0  # about a slow node whose move was not worth it, or refused
 NOT_FAILED: Final = (Shows.SLOW, Shows.FALSE_ALARM)
+
+
+# The journals of a simulated job and cluster, in memory, under the simulated clock.
+
+
+_BOOT: Final = "simulated"
+_UNIX_S: Final = 1.7e9  # of the start; no decision depends on it
+
+
+class SimulatedClock:
+    def __init__(self) -> None:
+        self.time_s = 0.0
+
+    def now_s(self) -> float:
+        return self.time_s
+
+    def unix_s(self) -> float:
+        return _UNIX_S + self.time_s
+
+
+class JobBook:
+    """The job's journal, of which only the ledger is kept."""
+
+    def __init__(self, clock: SimulatedClock) -> None:
+        self._clock = clock
+        self.ledger = Ledger()
+
+    def record(self, *records: Record) -> None:
+        clock = self._clock
+        for record in records:
+            number = self.ledger.number + 1
+            entry = Entry(number, clock.unix_s(), clock.now_s(), _BOOT, record)
+            self.ledger = fold(self.ledger, entry)
+
+
+class ClusterBook:
+    """The cluster's journal; the controller keeps what it says."""
+
+    def __init__(self, clock: SimulatedClock) -> None:
+        self._clock = clock
+        self._written = 0
+
+    @property
+    def opened(self) -> tuple[Entry, ...]:
+        return ()
+
+    def append_many(self, records: Sequence[ClusterRecord], /) -> tuple[Entry, ...]:
+        entries = []
+        for record in records:
+            self._written += 1
+            unix_s, now_s = self._clock.unix_s(), self._clock.now_s()
+            entries.append(Entry(self._written, unix_s, now_s, _BOOT, record))
+        return tuple(entries)
+
+    def read_newer(self) -> tuple[Entry, ...]:
+        """Return nothing: no other controller writes."""
+        return ()
 
 
 @dataclass(frozen=True, slots=True)

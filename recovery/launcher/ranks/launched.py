@@ -6,6 +6,8 @@ It comes from progress files, process states, and the files that ranks leave beh
 import contextlib
 import logging
 import math
+import mmap
+import os
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -24,6 +26,14 @@ from detectors.failed.error_text import (
     read_printed,
 )
 from rankmend.errors import SourceError, TornReadError
+from rankmend.hook import layout
+from rankmend.hook.lease import (
+    ENDED_WORD,
+    ENDS_WORD,
+    NAMESPACE_WORD,
+    PUBLISHES_WORD,
+    read_namespace,
+)
 from rankmend.progress import ProgressReader, RankNumbers, RankProgress, StepRecord
 from recovery.checkpoints.snapshots.listing import kept_of
 from recovery.launcher.decision.launcher_state import AttemptFacts
@@ -42,7 +52,6 @@ from recovery.launcher.processes.process_tree import (
 )
 from recovery.launcher.ranks.environment import RankFiles
 from recovery.launcher.ranks.launch_plan import StatedWork
-from recovery.launcher.ranks.rank_lease import RankLease
 from recovery.launcher.ranks.waiting_processes import AFRESH
 from recovery.messages.exchange import (
     BadNumber,
@@ -61,6 +70,46 @@ log = logging.getLogger(__name__)
 _STOPPED: Final = "T"  # by job control, proc_pid_stat(5)
 _RECORDS_MAX: Final = 128  # new step records per rank and report: steps of 4 ms at 0.5 s
 _ERROR_FILE_BYTES_MAX: Final = 65536
+
+
+# Writes into a rank's progress file until when it may run, for the hook to keep (`rankmend.hook.lease`).
+# The launcher writes it, not the guardian: a guardian that a debugger holds ends no rank whose launcher reaches somebody.
+
+
+_NS_A_S: Final = 1_000_000_000
+
+
+class RankLease:
+    """The lease in one progress file."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            self._map = mmap.mmap(descriptor, layout.FILE_SIZE)
+        finally:
+            os.close(descriptor)
+        self._words = memoryview(self._map).cast("Q")
+        self._words[NAMESPACE_WORD] = read_namespace()
+
+    def set(self, deadline: RankDeadline) -> None:
+        """Have the rank publish and step until these times."""
+        self._words[PUBLISHES_WORD] = _word(deadline.until_s)
+        self._words[ENDS_WORD] = 0 if deadline.ends_s is None else _word(deadline.ends_s)
+
+    @property
+    def has_ended_rank(self) -> bool:
+        """Return whether the rank has ended itself by this lease."""
+        return self._words[ENDED_WORD] != 0
+
+    def close(self) -> None:
+        self._words.release()
+        self._map.close()
+
+
+def _word(at_s: float) -> int:
+    """Return a time as a word; never 0, which says that there is no lease."""
+    return max(1, int(max(at_s, 0.0) * _NS_A_S))
 
 
 def numbers_after(reported: RankNumbers | None, sent: int) -> tuple[StepNumbers, ...]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from detectors.failed.said_error import FailureCause, SaidAtEnd, SaidError
-from rankmend.cli.screens.nccl_lines import say_nccl
+from rankmend.cli.screens.network_lines import say_nccl
 from recovery.api import wire
 from recovery.messages.exchange import RankExit, RankReport
 from tests.support.eventually import eventually

@@ -19,7 +19,7 @@ from detectors.network_topology import (
     encode_topology,
     merge,
 )
-from rankmend.cli.screens.plane_lines import say_plane
+from rankmend.cli.screens.network_lines import say_plane
 from rankmend.errors import ConfigError
 from recovery.console.views.job_view import view_ranks
 from recovery.controller.cluster.incoming_alerts import IncomingAlert
