@@ -36,7 +36,7 @@ class Overdue(NamedTuple):
 
 def find_overdue(
     call: NvmlCall | None,
-    heard_at_s: float,
+    reported_at_s: float,
     resumed_at_s: float,
     now_s: float,
     *,
@@ -46,7 +46,7 @@ def find_overdue(
 ) -> Overdue | None:
     """Return why a child is overdue, or None. Time before ``resumed_at_s`` does not count.
 
-    ``call``: the child's current call; ``heard_at_s``: the time of its newest message. Until
+    ``call``: the child's current call; ``reported_at_s``: the time of its newest message. Until
     ``resumed_at_s`` the agent itself was stopped, and its child too.
     """
     if call is not None:
@@ -55,10 +55,10 @@ def find_overdue(
             return None
         where = f" of GPU {call.gpu}" if call.gpu != NO_GPU else ""
         return Overdue(call, f"{call.name}{where} has not returned for {limit_s:g} s")
-    if now_s - max(heard_at_s, resumed_at_s) <= silent_s_max + interval_s:
+    if now_s - max(reported_at_s, resumed_at_s) <= silent_s_max + interval_s:
         return None
     return Overdue(
-        NvmlCall(0, heard_at_s, NO_GPU, "none"),
+        NvmlCall(0, reported_at_s, NO_GPU, "none"),
         f"the collector of the GPUs has been silent for {silent_s_max:g} s",
     )
 

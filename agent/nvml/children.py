@@ -128,7 +128,7 @@ class ChildProcess:
         *,
         has_profiling: bool = True,
     ) -> None:
-        self.started_at_s = self.heard_at_s = now_s
+        self.started_at_s = self.reported_at_s = now_s
         self.page = make_page()
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.channel.setblocking(False)
@@ -204,7 +204,7 @@ class CollectorChild(Protocol):
     """A process that reads GPUs: `agent/nvml/children.py`."""
 
     started_at_s: float
-    heard_at_s: float  # time of its newest message
+    reported_at_s: float  # time of its newest message
     channel: socket.socket
     is_connected: bool
     stuck_call: NvmlCall | None  # the call in which it was abandoned
@@ -271,7 +271,7 @@ class Children:
                 self.abandoned.remove(child)
                 if child.stuck_call is not None:
                     log.info("a stuck GPU collector has ended", extra={"pid": child.pid})
-            elif child.killed_at_s is None and now_s - child.heard_at_s > ABANDONED_S_MAX:
+            elif child.killed_at_s is None and now_s - child.reported_at_s > ABANDONED_S_MAX:
                 log.warning("killing a GPU collector", extra={"pid": child.pid})
                 child.kill()
                 child.killed_at_s = now_s
@@ -280,7 +280,7 @@ class Children:
         """Kill abandoned children sooner, because somebody waits for the GPUs."""
         for child in self.abandoned:
             kill_at_s = now_s + RELEASE_WAIT_S_MAX
-            child.heard_at_s = min(child.heard_at_s, kill_at_s - ABANDONED_S_MAX)
+            child.reported_at_s = min(child.reported_at_s, kill_at_s - ABANDONED_S_MAX)
 
     def abandon_all(self) -> None:
         for child in self.talking():

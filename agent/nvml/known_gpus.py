@@ -160,7 +160,7 @@ class _Group(NamedTuple):
 class _Gpu:
     uuid: str = ""
     pci_bus_id: str = ""
-    heard_at_s: float = 0.0
+    reported_at_s: float = 0.0
     revision: int = 0  # when anything but an age last changed
     is_lost: bool = False
     needs_reset: bool = False
@@ -205,7 +205,7 @@ class KnownGpus:
             gpu = self._place(message.gpu, message.uuid)
         gpu.uuid = message.uuid or gpu.uuid
         gpu.pci_bus_id = message.pci_bus_id or gpu.pci_bus_id
-        gpu.heard_at_s = now_s
+        gpu.reported_at_s = now_s
         gpu.revision = self._next_revision()
         change = GpuChange.NONE
         if message.is_lost != gpu.is_lost:
@@ -235,7 +235,7 @@ class KnownGpus:
         for group, indexes in same.items():
             for index in indexes:
                 gpu = self._gpu(index, now_s)
-                gpu.heard_at_s = now_s
+                gpu.reported_at_s = now_s
                 if (before := gpu.groups.get(group)) is not None:
                     gpu.groups[group] = before._replace(at_s=now_s)
 
@@ -277,7 +277,7 @@ class KnownGpus:
     def _gpu(self, index: int, now_s: float) -> _Gpu:
         if not 0 <= index < GPUS_MAX:
             raise SourceError(f"there is no GPU {index}")
-        return self._gpus.setdefault(index, _Gpu(heard_at_s=now_s))
+        return self._gpus.setdefault(index, _Gpu(reported_at_s=now_s))
 
     def _place(self, index: int, uuid: str) -> _Gpu:
         """Return the card of this UUID, which has this index now, with what is known of it; one that was unnamed gets its name."""
@@ -303,7 +303,7 @@ class KnownGpus:
             index=index,
             uuid=gpu.uuid,
             pci_bus_id=gpu.pci_bus_id,
-            age_s=max(0.0, now_s - gpu.heard_at_s),
+            age_s=max(0.0, now_s - gpu.reported_at_s),
             is_lost=gpu.is_lost,
             is_skipped=is_skipped,
             needs_reset=gpu.needs_reset,

@@ -270,7 +270,7 @@ class GpuSupervisor:
             if not size:
                 self._lose(child, now_s)
                 return
-            child.heard_at_s = now_s
+            child.reported_at_s = now_s
             try:
                 if flags & socket.MSG_TRUNC:
                     raise SourceError(f"a message of more than {MESSAGE_BYTES_MAX} bytes")
@@ -384,7 +384,7 @@ class GpuSupervisor:
     def _overdue(self, child: CollectorChild, now_s: float) -> Overdue | None:
         return find_overdue(
             child.call(),
-            child.heard_at_s,
+            child.reported_at_s,
             self._resumed_at_s,
             now_s,
             call_s_max=self._call_s_max,

@@ -463,7 +463,9 @@ def _running(job: Job) -> RunningJob | None:
     ledger, policy = job.controller.ledger, job.settings.policy
     silent_at_s = job.hearing.now_s() - policy.node_silent_s
     silent = {
-        node for node in ledger.fence_waits if job.heard_at_s.get(node, silent_at_s) <= silent_at_s
+        node
+        for node in ledger.fence_waits
+        if job.reported_at_s.get(node, silent_at_s) <= silent_at_s
     }
     orphaned = job.orphaned()
     return RunningJob(

@@ -55,7 +55,7 @@ class World:
             seconds -= 5.0
             for child in self.children:
                 if child.is_connected and child.current is None:
-                    child.heard_at_s = self.now_s  # it goes on talking
+                    child.reported_at_s = self.now_s  # it goes on talking
             self.look(is_asked=is_asked)
 
     def newest(self, count: int) -> FakeChild:

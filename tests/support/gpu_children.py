@@ -12,7 +12,7 @@ class FakeChild:
 
     def __init__(self, skipped: Sequence[int], now_s: float) -> None:
         self.skipped = list(skipped)
-        self.started_at_s = self.heard_at_s = now_s
+        self.started_at_s = self.reported_at_s = now_s
         self.channel, self.its_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.channel.setblocking(False)
         self.pid = 4242

@@ -42,7 +42,7 @@ class Voice:
     """A node's newest report and its arrival time (monotonic seconds of this controller)."""
 
     report: Report
-    heard_at_s: float
+    reported_at_s: float
     idle_since_s: float | None = None  # start of the series of reports that say nothing runs there
 
     @property
@@ -104,7 +104,9 @@ def _judge_claims(
     """Return the adoption of the newest attempt that most of its nodes claim, or the reason to wait."""
     policy = settings.policy
     fresh = {
-        n: voice for n, voice in voices.items() if now_s - voice.heard_at_s < policy.node_silent_s
+        n: voice
+        for n, voice in voices.items()
+        if now_s - voice.reported_at_s < policy.node_silent_s
     }
     for claimed, nodes in _candidates(settings, fresh):
         idle = _idle(claimed, fresh, nodes.values())
@@ -170,7 +172,7 @@ def _is_followed(ledger: Ledger, voice: Voice, settings: JobSettings, now_s: flo
 def _contact_age_s(voice: Voice, now_s: float) -> float:
     """Return how long ago the controller that the launcher follows answered it."""
     claim = voice.report.claim
-    return now_s - voice.heard_at_s + (0.0 if claim is None else claim.contact_age_s)
+    return now_s - voice.reported_at_s + (0.0 if claim is None else claim.contact_age_s)
 
 
 def _claimed(settings: JobSettings, node: str, claim: Claim) -> _Claimed | None:
@@ -357,7 +359,7 @@ def _left_over(
         if silent and (not claimed.names or 2 * len(voting) > len(witnesses)):
             return Waits(_needs_person(attempt, silent))
         began_s = [since_s]
-        began_s += [voices[name].heard_at_s for name in silent if name in voices]
+        began_s += [voices[name].reported_at_s for name in silent if name in voices]
         began_s += [_idle_since_s(fresh[name]) for name in names if name in fresh]
         policy = settings.policy
         bound_s = policy.lease_s + policy.kill_bound_s + policy.lease_margin_s
@@ -371,7 +373,7 @@ def _left_over(
 
 
 def _idle_since_s(voice: Voice) -> float:
-    return voice.heard_at_s if voice.idle_since_s is None else voice.idle_since_s
+    return voice.reported_at_s if voice.idle_since_s is None else voice.idle_since_s
 
 
 def _needs_person(attempt: int, silent: Collection[str]) -> str:

@@ -123,7 +123,7 @@ class AccusedRanks:
     evidence: tuple[NodeEvidence, ...] = ()  # alerts that rule out a device that ranks use
     fresh: tuple[NodeEvidence, ...] = ()  # recent ones, whose ranks could have reported
     ended: tuple[str, ...] = ()  # their launchers reported their own end
-    heard_through_s: float = inf  # every node that is not silent has reported up to here
+    reported_through_s: float = inf  # every node that is not silent has reported up to here
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class Doctor:
         now_s: float,
         *,
         waiting_s: float,
-        heard_through_s: float,
+        reported_through_s: float,
         has_stepped_before: bool,
         looks_for_hang: bool = True,
     ) -> Failure | StandStill | None:
@@ -157,19 +157,19 @@ class Doctor:
             symptom = Symptom(SymptomKind.LAUNCH, seen.launch_fault)
             finding = self._finding(seen, text, symptom, Blame.PROGRAM)
         elif seen.failed:
-            return self._find_failed_rank(seen, now_s, heard_through_s)
+            return self._find_failed_rank(seen, now_s, reported_through_s)
         elif seen.has_ended and not seen.is_done:
             text = "every rank has ended, some of them stopped by their launchers without an order"
             finding = self._finding(seen, text, Symptom(SymptomKind.STOPPED), Blame.NOBODY)
         elif seen.started_at_s is None:
-            if waiting_s - (now_s - heard_through_s) < self.policy.start_timeout_s:
+            if waiting_s - (now_s - reported_through_s) < self.policy.start_timeout_s:
                 return None
             text = f"some ranks had no process within {self.policy.start_timeout_s:g} s"
             finding = self._finding(seen, text, Symptom(SymptomKind.START_TIMEOUT), Blame.NOBODY)
         elif not looks_for_hang:
             return None
         else:
-            return self._find_hang(seen, seen.started_at_s, heard_through_s, has_stepped_before)
+            return self._find_hang(seen, seen.started_at_s, reported_through_s, has_stepped_before)
         return self._failure(seen, finding)
 
     def explain(self, seen: Observation, failure: Failure, accused: AccusedRanks) -> Failure:
@@ -231,7 +231,7 @@ class Doctor:
         elif seen.started_at_s is not None and (accused.silent or accused.evidence):
             # After an outage of the network that all nodes share, one falls silent before the others: until
             # these have reported, nobody knows whether their ranks have stalled.
-            as_of_s = max(seen.started_at_s, min(now_s, accused.heard_through_s))
+            as_of_s = max(seen.started_at_s, min(now_s, accused.reported_through_s))
             stands = seen.stands(as_of_s, without=accused.silent)
             hang = detect_hung(
                 stands,
@@ -328,7 +328,7 @@ class Doctor:
         return self._failure(seen, finding)
 
     def _find_failed_rank(
-        self, seen: Observation, now_s: float, heard_through_s: float
+        self, seen: Observation, now_s: float, reported_through_s: float
     ) -> Failure | None:
         failed = seen.failed
         finding = detect_failed(
@@ -342,8 +342,8 @@ class Doctor:
             return None
         has_signal = any(view.exit and view.exit.signal is not None for view in failed)
         is_certain = has_signal and finding.blame not in _WAITING
-        first_at_s = min(view.exit_heard_at_s for view in failed)
-        is_one_quiet = heard_through_s < first_at_s
+        first_at_s = min(view.exit_reported_at_s for view in failed)
+        is_one_quiet = reported_through_s < first_at_s
         settle_s = self._settle_s(seen, finding, is_one_quiet=is_one_quiet)
         if not (is_certain or seen.has_ended or now_s - first_at_s >= settle_s):
             return None

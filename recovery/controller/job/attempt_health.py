@@ -83,14 +83,14 @@ class AttemptHealth:
         waiting_s = self._situation.since(now_s, "ordered", ledger.attempt)
         has_stepped_before = bool(ledger.telling_ranks)
         accused = self._accused(now_s, policy) if seen.failed else None
-        heard_through_s = nodes.heard_through_s(ledger) if is_due or seen.failed else 0.0
+        reported_through_s = nodes.reported_through_s(ledger) if is_due or seen.failed else 0.0
         if accused is not None and (accused.ended or accused.replaced or accused.silent):
-            heard_through_s = now_s  # what is missing needs no wait
+            reported_through_s = now_s  # what is missing needs no wait
         found = doctor.find_failure(
             seen,
             now_s,
             waiting_s=waiting_s,
-            heard_through_s=heard_through_s,
+            reported_through_s=reported_through_s,
             has_stepped_before=has_stepped_before,
             looks_for_hang=is_due,
         )
@@ -197,11 +197,11 @@ class AttemptHealth:
         )
         evidence = tuple(retained.evidence for retained in reported)
         quiet = set(silent)
-        heard_through_s = min(
-            (self._nodes.heard_at_s(p.node) for p in ledger.placement if p.node not in quiet),
+        reported_through_s = min(
+            (self._nodes.reported_at_s(p.node) for p in ledger.placement if p.node not in quiet),
             default=now_s,
         )
-        return AccusedRanks(tuple(silent), replaced, evidence, fresh, ended, heard_through_s)
+        return AccusedRanks(tuple(silent), replaced, evidence, fresh, ended, reported_through_s)
 
     def name_failure(self, finding: Finding) -> Failure:
         """Return another detector's finding as the attempt's failure."""

@@ -323,7 +323,7 @@ class Controller:
                 retained.evidence.node == node for retained in fatal(self.ledger)
             ),
             is_heard=lambda node: (
-                self._nodes.is_heard(node) and now_s - self._nodes.heard_at_s(node) < silent_s
+                self._nodes.is_heard(node) and now_s - self._nodes.reported_at_s(node) < silent_s
             ),
             failure=self._watch.name_failure,
             waits=self._waits,

@@ -76,7 +76,7 @@ def _peer(ledger: Ledger, node: str) -> Peer | None:
 class Word:
     """What a node has reported since this controller started. Times are its monotonic seconds."""
 
-    heard_at_s: float  # its newest report
+    reported_at_s: float  # its newest report
     empty_through: int
     empty_at_s: float  # when it first reported that
     launcher_at_s: float  # when its present launcher first reported
@@ -134,7 +134,7 @@ def judge_gone(
             if proof.proof is Proof.BOOT and word is not None:
                 since_s = word.launcher_at_s
             last_at_s = max(last_at_s, since_s)
-        elif word is not None and now_s - word.heard_at_s < policy.node_silent_s:
+        elif word is not None and now_s - word.reported_at_s < policy.node_silent_s:
             busy.append(place.node)
         else:
             silent.append(place.node)
@@ -145,9 +145,11 @@ def judge_gone(
     if busy or not (is_known or ledger.has_lost_lease):
         return Gone(False, (), tuple(busy), tuple(silent))
     voices = sum(node in counted for node in silent)
-    heard_at_s = max(words[node].heard_at_s if node in words else started_at_s for node in silent)
+    reported_at_s = max(
+        words[node].reported_at_s if node in words else started_at_s for node in silent
+    )
     bound_s = policy.lease_s + policy.kill_bound_s + policy.lease_margin_s
-    alone_s = now_s - max(last_at_s, heard_at_s)
+    alone_s = now_s - max(last_at_s, reported_at_s)
     if len(placement) == 1 or 2 * voices > len(counted) or alone_s < bound_s:
         return Gone(False, (), (), tuple(silent))
     reason = (

@@ -96,7 +96,7 @@ class PowerWatch:
         self._switch.switch_off(requested.node)
 
     def _silence(self, member: Member) -> object:
-        return member.launcher_id, self._nodes.heard_at_s(member.node)
+        return member.launcher_id, self._nodes.reported_at_s(member.node)
 
 
 def nodes_to_switch_off(ledger: Ledger, nodes: JobNodes, now_s: float) -> list[str]:

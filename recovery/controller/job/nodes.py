@@ -61,7 +61,7 @@ class Orders(Protocol):
 
 
 @dataclass(slots=True)
-class HeardNode:
+class NewestReport:
     """A node's newest report, and the most that it has ever acknowledged."""
 
     report: Report
@@ -95,7 +95,7 @@ class JobNodes:
     def __init__(self, settings: JobSettings, orders: Orders) -> None:
         self._settings = settings
         self._orders = orders
-        self._heard: dict[str, HeardNode] = {}
+        self._received: dict[str, NewestReport] = {}
         self._joining: dict[str, tuple[Report, float]] = {}
         self._refused: set[str] = set()  # nodes above the most, each logged once
         self._ending: dict[str, tuple[Report, float]] = {}  # not on record yet
@@ -130,7 +130,7 @@ class JobNodes:
         if member is None or _has_changed(ledger, member, report):
             self._let_join(report, member, now_s)
             return False
-        received = self._heard.get(report.node)
+        received = self._received.get(report.node)
         is_same = received is not None and received.report.launcher_id == report.launcher_id
         if received is not None and is_same and 0 < report.number <= received.report.number:
             return False  # overtaken by a later one
@@ -138,9 +138,9 @@ class JobNodes:
         return True
 
     def _note(self, report: Report, now_s: float) -> None:
-        received = self._heard.get(report.node)
+        received = self._received.get(report.node)
         if received is None:
-            self._heard[report.node] = received = HeardNode(report, now_s, 0, 0, now_s, now_s)
+            self._received[report.node] = received = NewestReport(report, now_s, 0, 0, now_s, now_s)
         received.hear(report, now_s)
 
     # What nodes claim of other controllers.
@@ -153,11 +153,11 @@ class JobNodes:
             return None
         voices = {
             node: Voice(received.report, received.at_s)
-            for node, received in self._heard.items()
+            for node, received in self._received.items()
             if (member := ledger.members.get(node)) is None or member.ended_through is None
         }
         voices |= {node: Voice(report, at_s) for node, (report, at_s) in self._joining.items()}
-        idle = {node: voice.heard_at_s for node, voice in voices.items() if not voice.is_running}
+        idle = {node: voice.reported_at_s for node, voice in voices.items() if not voice.is_running}
         known = self._idle_since_s
         self._idle_since_s = {node: known.get(node, at_s) for node, at_s in idle.items()}
         voices = {
@@ -167,14 +167,14 @@ class JobNodes:
         gone = [
             node
             for node, at_s in self._confirmed_at_s.items()
-            if node not in voices or voices[node].heard_at_s <= at_s
+            if node not in voices or voices[node].reported_at_s <= at_s
         ]
         return judge(ledger, self._settings, voices, now_s, self._started_at_s, gone)
 
     def _is_strange(self, node: str, ledger: Ledger) -> bool:
         if (joining := self._joining.get(node)) is not None:
             return is_strange(ledger, joining[0])
-        received = self._heard.get(node)
+        received = self._received.get(node)
         member = ledger.members.get(node)
         has_ended = member is not None and member.ended_through is not None
         return received is not None and not has_ended and is_strange(ledger, received.report)
@@ -198,7 +198,7 @@ class JobNodes:
     @property
     def claimed(self) -> frozenset[str]:
         """Return the nodes that launchers have claimed as theirs in an attempt not adopted yet."""
-        reports = [received.report for received in self._heard.values()]
+        reports = [received.report for received in self._received.values()]
         reports += [report for report, _at_s in self._joining.values()]
         return frozenset(
             peer.node
@@ -264,8 +264,8 @@ class JobNodes:
         present = {
             node
             for node, member in ledger.members.items()
-            if member.left is None and node in self._heard
-            if now_s - self._heard[node].at_s < silent_s
+            if member.left is None and node in self._received
+            if now_s - self._received[node].at_s < silent_s
         }
         present |= {place.node for place in ledger.placement if ledger.is_attempt_open}
         joined: list[Joined] = []
@@ -300,10 +300,10 @@ class JobNodes:
 
     @property
     def reports(self) -> list[Report]:
-        return [received.report for received in self._heard.values()]
+        return [received.report for received in self._received.values()]
 
     def report_of(self, node: str) -> Report | None:
-        received = self._heard.get(node)
+        received = self._received.get(node)
         return None if received is None else received.report
 
     def heard(self, ledger: Ledger, now_s: float) -> dict[str, Report]:
@@ -311,7 +311,7 @@ class JobNodes:
         silent_s = self._settings.policy.node_silent_s
         return {
             node: received.report
-            for node, received in self._heard.items()
+            for node, received in self._received.items()
             if now_s - received.at_s < silent_s
             and (member := ledger.members.get(node)) is not None
             and member.ended_through is None
@@ -333,7 +333,7 @@ class JobNodes:
                 newest_step_of(rank.step for rank in received.report.ranks if not rank.is_relative),
                 max(0.0, now_s - received.at_s),
             )
-            for node, received in self._heard.copy().items()
+            for node, received in self._received.copy().items()
         ]
 
     def known_checkpoints(self, ledger: Ledger) -> tuple[CheckpointVerdict, ...]:
@@ -358,9 +358,9 @@ class JobNodes:
         self._readers = ledger.placement, ledger.members, readers
         return readers
 
-    def heard_at_s(self, node: str) -> float:
+    def reported_at_s(self, node: str) -> float:
         """Return when the node last reported; not before this controller started to receive."""
-        received = self._heard.get(node)
+        received = self._received.get(node)
         at_s = self._started_at_s
         return at_s if received is None else max(at_s, received.at_s)
 
@@ -368,10 +368,10 @@ class JobNodes:
         """Return whether any node of the newest attempt has reported after that time."""
         if self._started_at_s > since_s:
             return True
-        return any(self.heard_at_s(place.node) > since_s for place in ledger.placement)
+        return any(self.reported_at_s(place.node) > since_s for place in ledger.placement)
 
     def is_heard(self, node: str) -> bool:
-        return node in self._heard
+        return node in self._received
 
     def missing(self, ledger: Ledger) -> list[str]:
         """Return the nodes of the newest attempt without a report so far, which may still send one.
@@ -387,14 +387,14 @@ class JobNodes:
         ended = {
             node for node, member in ledger.members.items() if member.ended_through is not None
         }
-        received = self._heard.keys() | self._joining.keys() | ended
+        received = self._received.keys() | self._joining.keys() | ended
         return [node for node in nodes if node not in received]
 
     def silent(self, ledger: Ledger, now_s: float, silent_s: float) -> list[str]:
         """Return the nodes of the newest attempt without a report for so long."""
         if now_s - self._started_at_s < silent_s:
             return []
-        received = self._heard
+        received = self._received
         return [
             place.node
             for place in ledger.placement
@@ -427,7 +427,7 @@ class JobNodes:
         present = {
             place.node: received
             for place in ledger.placement
-            if (received := self._heard.get(place.node)) is not None
+            if (received := self._received.get(place.node)) is not None
             and now_s - received.at_s < silent_s
             if (member := ledger.members.get(place.node)) is None or member.ended_through is None
         }
@@ -449,15 +449,15 @@ class JobNodes:
             if member.left is None
             and node not in self._strange  # it follows another controller
             and member.slots >= self._settings.slots_of(member.slots)
-            and node in self._heard
-            and now_s - self._heard[node].at_s < policy.node_silent_s
+            and node in self._received
+            and now_s - self._received[node].at_s < policy.node_silent_s
         }
 
     def domains(self) -> dict[str, ToldDomain]:
         """Return what each node hangs on, as its launcher got it from its scheduler."""
         return {
             node: ToldDomain(received.report.domain, received.report.domain_is_block)
-            for node, received in self._heard.items()
+            for node, received in self._received.items()
         }
 
     @property
@@ -466,7 +466,7 @@ class JobNodes:
         return max(
             (
                 max(item.report.attempt, item.empty_through, item.report.fence_attempt or 0)
-                for item in self._heard.values()
+                for item in self._received.values()
             ),
             default=0,
         )
@@ -475,7 +475,7 @@ class JobNodes:
         """Return whether every node has reported that no process of the newest attempt is left."""
         places = ledger.placement
         return bool(places) and all(
-            (received := self._heard.get(place.node)) is not None
+            (received := self._received.get(place.node)) is not None
             and received.empty_through >= ledger.attempt
             for place in places
         )
@@ -489,7 +489,7 @@ class JobNodes:
                 received.at_s, received.empty_through, received.empty_at_s, received.launcher_at_s
             )
             for place in ledger.placement
-            if (received := self._heard.get(node := place.node)) is not None
+            if (received := self._received.get(node := place.node)) is not None
         }
         return judge_gone(
             ledger,
@@ -504,14 +504,14 @@ class JobNodes:
 
     def _all_say_empty(self, ledger: Ledger) -> bool:
         """An attempt of which only the number is left: all nodes that are here must have reported that."""
-        received = self._heard.values()
+        received = self._received.values()
         return bool(received) and all(item.empty_through >= ledger.attempt for item in received)
 
-    def heard_through_s(self, ledger: Ledger) -> float:
+    def reported_through_s(self, ledger: Ledger) -> float:
         """Return the time through which every node has spoken; 0 before all have."""
         through_s = float("inf")
         for place in ledger.placement:
-            received = self._heard.get(place.node)
+            received = self._received.get(place.node)
             if received is None:
                 return 0.0
             through_s = min(through_s, received.at_s)
@@ -536,8 +536,8 @@ class JobNodes:
         """Send an order again to who has not acknowledged it."""
         if self._sent_revision != ledger.revision:
             self.send(ledger, now_s)
-        elif now_s - self._sent_at_s >= resend_pause_s(len(self._heard)):
-            behind = {n for n, item in self._heard.items() if not item.acknowledges(ledger)}
+        elif now_s - self._sent_at_s >= resend_pause_s(len(self._received)):
+            behind = {n for n, item in self._received.items() if not item.acknowledges(ledger)}
             if behind:
                 self._sent_at_s = now_s
                 self._send(ledger, behind)

@@ -109,7 +109,7 @@ class ObservedRank:
     step_ends: StepEnds = field(default_factory=StepEnds)
     exit: RankExit | None = None
     exited_at_s: float = 0.0
-    exit_heard_at_s: float = 0.0
+    exit_reported_at_s: float = 0.0
     start: RankStart | None = None
     nccl: tuple[str, ...] = ()
     is_past_training: bool = False
@@ -150,7 +150,7 @@ class ObservedRank:
         if reported.exit is not None:
             self.exit = exit_of_today(reported.exit)
             self.exited_at_s = now_s - reported.exit.age_s
-            self.exit_heard_at_s = now_s
+            self.exit_reported_at_s = now_s
 
     def _take_progress(self, reported: RankReport, now_s: float) -> None:
         self._take_marks(reported, now_s)

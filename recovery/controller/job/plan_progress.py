@@ -71,7 +71,7 @@ class PlanProgress:
         torn = self._nodes.torn(ledger, now_s) if _may_be_link(finding) else {}
 
         def is_silent(node: str) -> bool:
-            return now_s - self._nodes.heard_at_s(node) >= policy.node_silent_s
+            return now_s - self._nodes.reported_at_s(node) >= policy.node_silent_s
 
         must, may = find_nodes_to_leave(
             finding,

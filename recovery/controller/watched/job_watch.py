@@ -65,7 +65,7 @@ class JobWatch:
         self.job_id = told.job_id
         self.begun_at_s = now_s
         self.looked_at_s = now_s - SILENT_S  # by the caller that has it judged
-        self.heard_at_s: dict[str, float] = {}  # by node
+        self.reported_at_s: dict[str, float] = {}  # by node
         self.seats: dict[int, Seat] = {}
         self.living: set[int] = set()
         self._of_node: dict[str, set[int]] = {}  # its living ranks
@@ -116,7 +116,7 @@ class JobWatch:
     def take(self, node: str, reported: ReportedJob, now_s: float) -> None:
         """Take in what a node reports of its ranks of this job."""
         self._about(reported)
-        self.heard_at_s[node] = now_s
+        self.reported_at_s[node] = now_s
         for rank in reported.ranks:
             self._take_run(rank)
         ranks = [rank for rank in reported.ranks if self._is_of_this_run(rank)]
@@ -168,7 +168,7 @@ class JobWatch:
 
     def miss(self, node: str, now_s: float) -> None:
         """Hear that a node reports, and has no rank of this job any more."""
-        self.heard_at_s[node] = now_s
+        self.reported_at_s[node] = now_s
         self._set_living(node, set())
 
     def _set_living(self, node: str, ranks: set[int]) -> None:
@@ -186,7 +186,7 @@ class JobWatch:
     def silent(self, now_s: float) -> list[str]:
         """Return the nodes with living ranks that have reported nothing lately."""
         nodes = [node for node, ranks in self._of_node.items() if ranks]
-        return sorted(node for node in nodes if now_s - self.heard_at_s[node] >= SILENT_S)
+        return sorted(node for node in nodes if now_s - self.reported_at_s[node] >= SILENT_S)
 
     def node_of(self, rank: int) -> str:
         seat = self.seats.get(rank)

@@ -42,7 +42,7 @@ class NodeProbe:
         self._node = node
         self._clock = clock
         self._request: ProbeRequest | None = None
-        self._heard_at_s = float("-inf")
+        self._reported_at_s = float("-inf")
         self._until_s = 0.0
         self._process: subprocess.Popen[bytes] | None = None
         self._read = b""
@@ -60,7 +60,7 @@ class NodeProbe:
     def take_request(self, request: ProbeRequest | None) -> None:
         """Take what the controller asks now; None: nothing."""
         self._request = request
-        self._heard_at_s = self._clock.now_s()
+        self._reported_at_s = self._clock.now_s()
 
     def tick(self, *, has_ranks: bool) -> bool:
         """Do what is due, and return whether there is news. ``has_ranks``: this node runs ranks, or is about to."""
@@ -83,7 +83,7 @@ class NodeProbe:
         now_s = self._clock.now_s()
         if has_ranks and not request.is_beside_ranks:
             self._end(request, ProbeState.YIELDED)
-        elif now_s - self._heard_at_s > SILENT_S:
+        elif now_s - self._reported_at_s > SILENT_S:
             self._end(request, ProbeState.FAILED, "the controller does not answer")
         elif self._process is None:
             if request.place == 0 or request.port:

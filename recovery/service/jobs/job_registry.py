@@ -184,7 +184,7 @@ class JobRegistry:
     def is_heard(self, node: str) -> bool:
         """Return whether a launcher of any job has reported from the node lately."""
         return any(
-            (at_s := job.heard_at_s.get(node)) is not None
+            (at_s := job.reported_at_s.get(node)) is not None
             and job.hearing.now_s() - at_s < job.settings.policy.node_silent_s
             for job in self.running.values()
         )

@@ -229,7 +229,7 @@ def settings_of(
 class RefusedLauncher:
     """The newest request of a node's launcher that was turned away for its token."""
 
-    at_s: float  # as the times in `Job.heard_at_s`
+    at_s: float  # as the times in `Job.reported_at_s`
     why: str
 
 
@@ -269,7 +269,7 @@ class Job:
     problem: str | None = None
     runs: set[str] = field(default_factory=set)
     launchers: set[str] = field(default_factory=set)
-    heard_at_s: dict[str, float] = field(default_factory=dict)  # node, when it reported last
+    reported_at_s: dict[str, float] = field(default_factory=dict)  # node, when it reported last
     revisions: dict[str, int] = field(default_factory=dict)  # node, newest order it carried out
     emptied: dict[str, int] = field(default_factory=dict)  # node, attempt that it is empty through
     silent_since_s: float = (
@@ -336,7 +336,7 @@ class Job:
         Anyone may send such a request: it counts only for a node of the job, and only until its launcher reports.
         """
         controller = self.controller
-        is_known = node in self.heard_at_s or (
+        is_known = node in self.reported_at_s or (
             controller is not None and node in controller.ledger.members
         )
         if is_known:
@@ -348,7 +348,7 @@ class Job:
         found = {
             node: refused
             for node, refused in tuple(self.refused.items())
-            if refused.at_s > self.heard_at_s.get(node, -math.inf) + ORPHANED_AFTER_S
+            if refused.at_s > self.reported_at_s.get(node, -math.inf) + ORPHANED_AFTER_S
             and now_s - refused.at_s <= ORPHANED_S
         }
         if not found:
@@ -425,13 +425,13 @@ class Job:
         if self._is_news(report):
             self.is_touched = True
         if report.leaving:
-            self.heard_at_s.pop(report.node, None)
+            self.reported_at_s.pop(report.node, None)
             self.revisions.pop(report.node, None)
             self.emptied.pop(report.node, None)
             self.tokens.pop(report.node, None)
             self.refused.pop(report.node, None)
-        elif report.node in self.heard_at_s or len(self.heard_at_s) < _LAUNCHERS_KEPT:
-            self.heard_at_s[report.node] = self.hearing.now_s()
+        elif report.node in self.reported_at_s or len(self.reported_at_s) < _LAUNCHERS_KEPT:
+            self.reported_at_s[report.node] = self.hearing.now_s()
             self.revisions[report.node] = report.revision
             self.emptied[report.node] = report.empty_through
         self._guard(lambda: self._live().handle_report(report))
@@ -501,7 +501,7 @@ class Job:
         """Return whether no rank can run and no launcher waits: none ever started, or all launchers have ended."""
         if self.controller is None:
             return False
-        ledger, waiting = self.controller.ledger, [*self.heard_at_s.values()]
+        ledger, waiting = self.controller.ledger, [*self.reported_at_s.values()]
         if ledger.attempt == 0 or self.joined_at_s > self.began_at_s:
             waiting.append(self.joined_at_s)
         if ledger.attempt > 0 and not have_all_ended(ledger):

@@ -163,7 +163,7 @@ def view_nodes(job: Job, desk: ClusterController) -> list[wire.NodeView]:
     views = []
     for node in [*ranks, *sorted(ledger.members.keys() - ranks.keys())]:
         member = ledger.members.get(node)
-        heard_at_s = job.heard_at_s.get(node)
+        reported_at_s = job.reported_at_s.get(node)
         held = desk.unusable(node)
         if held is None and member is not None:
             held = member.left
@@ -173,7 +173,7 @@ def view_nodes(job: Job, desk: ClusterController) -> list[wire.NodeView]:
             wire.NodeView(
                 node=node,
                 job_id=job.job_id,
-                heard_age_s=None if heard_at_s is None else max(0.0, now_s - heard_at_s),
+                heard_age_s=None if reported_at_s is None else max(0.0, now_s - reported_at_s),
                 attempt=ledger.attempt,
                 ranks=list(ranks.get(node, ())),
                 is_spare=node not in ranks,

@@ -79,7 +79,9 @@ def _scene(job: Job, ledger: Ledger, desk: ClusterController, lost: str | None) 
         if (held := desk.unusable(node)) is not None
     }
     silent_at_s = job.hearing.now_s() - job.settings.policy.node_silent_s
-    there = {node for node in ledger.members if job.heard_at_s.get(node, silent_at_s) > silent_at_s}
+    there = {
+        node for node in ledger.members if job.reported_at_s.get(node, silent_at_s) > silent_at_s
+    }
     spares = {
         node
         for node in there.difference((*placed, lost))

@@ -166,7 +166,7 @@ class World:
         ledger = worker.desk.ledger
         jobs = {job_id: len(job.launchers) for job_id, job in worker.jobs.running.items()}
         active = sorted(one.target.key for one in worker.desk.alerts.active)
-        watched = {one.name: sorted(one.heard_at_s) for one in worker.watched.jobs.values()}
+        watched = {one.name: sorted(one.reported_at_s) for one in worker.watched.jobs.values()}
         return ledger.number, jobs, active, watched
 
     def restore(self) -> None:

@@ -210,7 +210,7 @@ class ListeningCore:
     """The real core, with the times at which it heard reports and ticked."""
 
     def __init__(self) -> None:
-        self.heard_at_s: list[float] = []
+        self.reported_at_s: list[float] = []
         self.ticked: list[tuple[int, float]] = []  # reports heard before, and when
 
     def __call__(self, journal: Any, orders: Any, settings: Any, *others: Any) -> Core:
@@ -218,10 +218,10 @@ class ListeningCore:
         hearing, tick = others[0].hearing, core.tick
 
         def note_tick() -> None:
-            self.ticked.append((len(self.heard_at_s), hearing.now_s()))
+            self.ticked.append((len(self.reported_at_s), hearing.now_s()))
             tick()
 
-        core.handle_report = lambda _report: self.heard_at_s.append(hearing.now_s())  # type: ignore[method-assign]
+        core.handle_report = lambda _report: self.reported_at_s.append(hearing.now_s())  # type: ignore[method-assign]
         core.tick = note_tick  # type: ignore[method-assign]
         return core
 
@@ -248,8 +248,8 @@ def test_reports_that_wait_are_dated_by_when_they_came_and_no_tick_looks_beyond_
 
     assert stuck.result(DEADLINE_S)
     assert late_s > 0.3
-    assert began_s <= min(core.heard_at_s)
-    assert max(core.heard_at_s) <= came_s
+    assert began_s <= min(core.reported_at_s)
+    assert max(core.reported_at_s) <= came_s
     assert all(at_s <= came_s for heard, at_s in core.ticked if 0 < heard < reports)
     assert core.ticked[-1][1] > came_s
 

@@ -94,7 +94,7 @@ class NodeCopies:
         self._copier = copier
         self._clock = clock
         self._request = CopyRequest()
-        self._heard_at_s = float("-inf")
+        self._reported_at_s = float("-inf")
         self._turned_at_s = float("-inf")
         self._under_way: set[_Job] = set()  # that are sent
         self._fetching: dict[str, _Job] = {}  # by the path to which it is brought
@@ -112,7 +112,7 @@ class NodeCopies:
 
     def take_request(self, request: CopyRequest) -> None:
         self._request = request
-        self._heard_at_s = self._clock.now_s()
+        self._reported_at_s = self._clock.now_s()
 
     def tick(self, attempt: int, ranks: Collection[int]) -> bool:
         """Do what is due; ``ranks``: those of the running attempt here, or none. Return whether there is news."""
@@ -214,7 +214,7 @@ class NodeCopies:
         for fetch in self._request.fetches:
             self._fetch(fetch, known, now_s)
         order = self._request.copy
-        if order is None or now_s - self._heard_at_s > REQUEST_S_MAX:
+        if order is None or now_s - self._reported_at_s > REQUEST_S_MAX:
             return
         self._expect(order)
         self._drop_before(order)

@@ -163,7 +163,7 @@ class CheckpointSearch:
     def _is_late(self, node: str, *, has_other: bool) -> bool:
         """Return whether nothing is expected of the node; ``has_other``: another has answered."""
         waited_s = self.since("finder", self.ledger.finder_number)
-        is_silent = self.now_s - self.nodes.heard_at_s(node) >= self.policy.node_silent_s
+        is_silent = self.now_s - self.nodes.reported_at_s(node) >= self.policy.node_silent_s
         member = self.ledger.members.get(node)
         has_ended = member is not None and member.ended_through is not None
         bound_s = _SHARE_S if has_other else self.policy.start_timeout_s

@@ -32,7 +32,7 @@ _WORDS: Final = {
 
 @dataclass(slots=True)
 class _Step:
-    heard_at_s: float
+    reported_at_s: float
     ranks: set[int] = field(default_factory=set)
     values: dict[ToldNumber, dict[int, float]] = field(default_factory=dict)
 
@@ -194,7 +194,7 @@ class NumberWatch:
             is_whole = len(step.ranks) == world_size
             if (
                 not is_whole
-                and now_s - step.heard_at_s < SETTLE_S
+                and now_s - step.reported_at_s < SETTLE_S
                 and len(self._steps) < _STEPS_MAX
             ):
                 break

@@ -52,9 +52,9 @@ def ledger(*nodes: str, **changes: object) -> Ledger:
     return replace(told, **changes)
 
 
-def word(*, heard_at_s: float, empty_at_s: float | None = None) -> Word:
+def word(*, reported_at_s: float, empty_at_s: float | None = None) -> Word:
     through = 4 if empty_at_s is None else 5
-    return Word(heard_at_s, through, empty_at_s or 0.0, 0.0)
+    return Word(reported_at_s, through, empty_at_s or 0.0, 0.0)
 
 
 def judge(told: Ledger, words: dict[str, Word], now_s: float, **changes: object) -> object:
@@ -62,7 +62,7 @@ def judge(told: Ledger, words: dict[str, Word], now_s: float, **changes: object)
     return judge_gone(told, told.placement, words, POLICY, now_s, **arguments)
 
 
-EMPTY = {node: word(heard_at_s=100.0, empty_at_s=60.0) for node in ("a", "b", "c")}
+EMPTY = {node: word(reported_at_s=100.0, empty_at_s=60.0) for node in ("a", "b", "c")}
 
 
 def test_every_launchers_word_is_proof_without_further_words() -> None:
@@ -72,7 +72,7 @@ def test_every_launchers_word_is_proof_without_further_words() -> None:
 
 
 def test_a_node_that_is_heard_and_not_empty_is_busy() -> None:
-    gone = judge(ledger("a", "b", "c"), {**EMPTY, "c": word(heard_at_s=99.0)}, 100.0)
+    gone = judge(ledger("a", "b", "c"), {**EMPTY, "c": word(reported_at_s=99.0)}, 100.0)
 
     assert (gone.is_proved, gone.busy, gone.silent) == (False, ("c",), ())
 
@@ -81,7 +81,7 @@ def test_a_node_that_is_heard_and_not_empty_is_busy() -> None:
 def test_the_lease_counts_from_the_last_word_of_those_that_are_heard(
     late_s: float, is_proved: bool
 ) -> None:
-    words = {**EMPTY, "c": word(heard_at_s=40.0)}
+    words = {**EMPTY, "c": word(reported_at_s=40.0)}
 
     gone = judge(ledger("a", "b", "c"), words, 60.0 + BOUND_S + late_s)
 
@@ -93,7 +93,7 @@ def test_the_lease_counts_from_the_last_word_of_those_that_are_heard(
 def test_the_lease_counts_from_the_silent_nodes_own_last_report(
     late_s: float, is_proved: bool
 ) -> None:
-    words = {**EMPTY, "c": word(heard_at_s=80.0)}
+    words = {**EMPTY, "c": word(reported_at_s=80.0)}
 
     assert judge(ledger("a", "b", "c"), words, 80.0 + BOUND_S + late_s).is_proved is is_proved
 
@@ -115,7 +115,9 @@ def test_a_node_never_heard_counts_from_the_controllers_start(
 def test_silent_nodes_that_could_be_a_majority_are_never_proved_gone(
     nodes: str, silent: str, is_proved: bool
 ) -> None:
-    words = {node: word(heard_at_s=50.0, empty_at_s=50.0) for node in nodes if node not in silent}
+    words = {
+        node: word(reported_at_s=50.0, empty_at_s=50.0) for node in nodes if node not in silent
+    }
 
     assert judge(ledger(*nodes), words, 1e6).is_proved is is_proved
 
