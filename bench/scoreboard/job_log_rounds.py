@@ -52,6 +52,7 @@ ROUNDS: Final = (
     Round("the same kinds again, mostly of other accelerators' and launchers' own words, after the rules for those 82", "rankmend", Share(30, 41), Share(3, 3), Share(6, 10), 0),
     Round("of public threads, of all kinds, after the rules for those 41", "rankmend", Share(58, 60), Share(2, 2), Share(26, 29), 0),
     Round("of public threads, after the rules for those 60", "rankmend", Share(27, 29), Share(0, 1), Share(7, 8), 1),
+    Round("of public threads that no look had cited, of kinds that the corpus had few of, after the rules for those 29", "rankmend", Share(27, 30), Share(1, 1), Share(4, 4), 0),
     Round(NVRX, "its rules", Share(59, 79)),
     Round("the same", "nemotron, 20 to 63 s a log", Share(75, 79)),
     Round("the same", "qwen", Share(77, 79)),

@@ -117,7 +117,8 @@ def decide(  # noqa: PLR0911, PLR0912 - one return for each reason
         return restart, "a node may lack the library, or have another one"
     if cause.kind in _OF_PATHS and (why := _why_path_may_come(cause, alike, ranks, job)):
         return restart, why
-    if cause.kind in _MAYBE_LATE and cause.error is not None and _is_of_input(cause.error):
+    may_be_late = cause.kind in _MAYBE_LATE and not _OF_TOKENIZER.search(cause.text)
+    if may_be_late and cause.error is not None and _is_of_input(cause.error):
         return restart, "the error may depend on the sample that was read"
     # A log without a line of a step doesn't prove that none was made: a value may have come with the data. What all
     # ranks have, each with data of its own, and what the program's set-up has doesn't.
@@ -250,6 +251,12 @@ _HIDDEN: Final = re.compile(r"'/(?:[\w.-]{1,80}/){0,12}\.[a-z]")
 
 _MAYBE_LATE: Final = frozenset(
     {LogKind.VALUE_ERROR, LogKind.DATA_FORMAT, LogKind.PROGRAM_ERROR, LogKind.CONFIGURATION}
+)
+# What a tokenizer or model has not, whichever sample asks for it.
+# Source: transformers, tokenization_utils_base.py, data_collator.py, modeling_*.py; trl, trainer/utils.py.
+_OF_TOKENIZER: Final = re.compile(
+    r"tokenizer does not have a padding token|the tokenizer you are using \(\w{1,80}\) does not have one"
+    r"|tokenizer is not configured with a padding token|no padding token is defined|tokenizer\.chat_template is not set"
 )
 # In the loop over data: which sample comes there depends on shuffling and on the step.
 _LOOP: Final = re.compile(

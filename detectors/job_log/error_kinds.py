@@ -28,6 +28,8 @@ _NAN: Final = re.compile(
 _DATA_TYPES: Final = re.compile(
     r"^(?:[\w.]+\.)?(?:JSONDecodeError|UnicodeDecodeError|ParserError|ArrowInvalid|YAMLError|ScannerError|DatasetGenerationError|DataError|UnidentifiedImageError|csv\.Error|Error: line contains NUL)\b"
 )
+# A tokenizer.json of a newer format than the library reads. Source: tokenizers, bindings/python; serde's untagged enums.
+_NEWER_FORMAT: Final = re.compile(r"did not match any variant of untagged enum \w{1,40}Wrapper\b")
 _CONFIG_WORDS: Final = re.compile(
     r"(?i)divisible by|environment variable \w+ expected, but not set|must flatten tensors with uniform|cannot flatten integer dtype|\bworld[ _]size\b.*(?:equal|match|divis|must|not)|(?:tensor|pipeline|context|expert|data)[-_ ](?:model[-_ ])?parallel\w*|train_batch_size|micro_batch|\b(?:must|has to|have to|needs to) be (?:set|specified|provided|one of|greater|positive|less|equal|>|<)|(?:unknown|unsupported|unrecognized|invalid|missing) (?:\w+ ){0,2}(?:option|config\w*|argument|parameter|key|setting|field|optimizer|scheduler|model type|choice)|not a valid|is not supported|Missing key .{0,60}full_key|extra (?:fields|inputs) not permitted|field required|\b(?:chat_template|pad_token|padding token)\b|[Vv]alidationError"
 )
@@ -48,7 +50,7 @@ _PATH: Final = re.compile(
 )
 # Triton, Inductor and CUDA graphs: what they build doesn't depend on the values of a sample.
 _KERNEL_BUILD: Final = re.compile(
-    r"Error building extension|BackendCompilerFailed|InductorError|Unknown key: '?cubin|PassManager::run failed|device kernel image is invalid|unsupported toolchain|PTX JIT|ptxas (?:fatal|error)|PTXASError|CompileTimeAssertionFailure"
+    r"Error building extension|Ninja is required to load C\+\+ extensions|BackendCompilerFailed|InductorError|Unknown key: '?cubin|PassManager::run failed|device kernel image is invalid|unsupported toolchain|PTX JIT|ptxas (?:fatal|error)|PTXASError|CompileTimeAssertionFailure"
     r"|CUDA driver error: file not found|No valid triton configs|OutOfResources|MLIRCompilationError|stream is capturing|during capture|(?m:^(?:[\w.]+\.)?(?:CompilationError|LoweringException|Unsupported|InternalTorchDynamoError|TorchRuntimeError)\b)"
 )
 # Calls that PyTorch refuses, whatever machine and sample: torch/cuda/__init__.py, multiprocessing/context.py,
@@ -282,7 +284,11 @@ def _kind_of_exception(  # noqa: PLR0911, PLR0912 - one return for each kind
         return LogKind.GRAPH, FactTier.OWN
     if _SHAPES.search(said):
         return LogKind.SHAPE_MISMATCH, FactTier.OWN
-    if _DATA_TYPES.search(first) or any(_DATA_TYPES.search(part) for part in said.split("\n")):
+    if (
+        _NEWER_FORMAT.search(first)
+        or _DATA_TYPES.search(first)
+        or any(_DATA_TYPES.search(part) for part in said.split("\n"))
+    ):
         return LogKind.DATA_FORMAT, FactTier.OWN
     is_checked = name in (
         "AssertionError",

@@ -86,11 +86,19 @@ _NEEDLES: Final = (
     *(b'"mainthread"', "❱".encode(), b"\xe2\x94\x80\xe2\x95\xaf", b"coordination service agent", b"retry count", b"qp operation", b"remote operation"),
     *(b"completed", b"training done", b"train_runtime", b"max_epochs", b"successfully", b"training is done", b"training finished"),
 )  # fmt: skip
-_PROGRESS_NEEDLES: Final = (b"loss", b"it/s", b"s/it", b"iteration", b"tokens", b"samples/s")
+_PROGRESS_NEEDLES: Final = (
+    b"loss",
+    b"it/s",
+    b"s/it",
+    b"iteration",
+    b"tokens",
+    b"samples/s",
+    b"epoch ",
+)
 _HANG_NEEDLES: Final = (b"optype", b"enqueued", b"collective #")
 _MARK: Final = re.compile(
     rb"(?i)\btorch|nccl|\brank\b|\[rank|\[default\]|cuda|\bgpus?\b|deepspeed|megatron|lightning|transformers|tensorflow|\bjax\b|jax_worker|\bxla\b|torch_npu|hccl|npustream|ascend|rccl|oneccl|\|CCL_|rocm|paddle|xgboost|horovod|accelerate"
-    rb"|\bsrun|slurm|mpirun|prterun|\bMPI_|gloo|\bepochs?\b|checkpoint|\btrain|world.?size|wandb|huggingface|dataloader|optimizer|learning.?rate|rankmend|python.*\berror\b|modulenotfound|\(raylet\)|\(\w{1,80} pid=|tensorcore|local_rank|libfabric:|ib_mlx\d_log|mlflow\.(?:utils|tracking)|\w{2,20}Job \S{1,100} has failed because"
+    rb"|\bsrun|slurm|mpirun|prterun|\bORTE[ _]|\bPRRTE\b|slots that were requested by|requested more processes than the ppr|\bMPI_|gloo|\bepochs?\b|checkpoint|\btrain|world.?size|wandb|huggingface|dataloader|optimizer|learning.?rate|rankmend|python.*\berror\b|modulenotfound|\(raylet\)|\(\w{1,80} pid=|tensorcore|local_rank|libfabric:|ib_mlx\d_log|mlflow\.(?:utils|tracking)|\w{2,20}Job \S{1,100} has failed because"
 )
 _FOREIGN: Final = re.compile(
     rb'(?i)"(?:GET|POST|PUT|HEAD) /|\b(?:nginx|apache|django|flask|uvicorn|gunicorn|celery|tomcat|postgres|mysqld|sshd|systemd|dpkg|spring|(?<! {2})kubelet|java\.lang|at (?:org|com|java)\.|npm |webpack|ansible|CRON|dhcp|apt-get|maven|gradle)|^Collecting \w|^\s*Downloading \S+\.whl|Requirement already satisfied|No matching distribution|Could not find a version that|\] (?:LOG|ERROR|FATAL|STATEMENT):  '
@@ -99,6 +107,7 @@ _FOREIGN: Final = re.compile(
 _MARK_WORDS: Final = (
     *(b"torch", b"nccl", b"rank", b"default", b"cuda", b"gpu", b"deepspeed", b"megatron", b"lightning", b"transformers", b"tensorflow"),
     *(b"jax", b"xla", b"npu", b"ccl", b"ascend", b"paddle", b"xgboost", b"rocm", b"horovod", b"accelerate", b"srun", b"slurm", b"mpi", b"prterun", b"gloo"),
+    *(b"orte", b"prrte", b"slots that were", b"than the ppr"),
     *(b"epoch", b"checkpoint", b"train", b"world", b"wandb", b"huggingface", b"dataloader", b"optimizer", b"learning", b"python"),
     *(b"modulenotfound", b"raylet", b" pid=", b"tensorcore", b"local_rank", b"libfabric", b"ib_mlx", b"mlflow", b"has failed because"),
 )  # fmt: skip
@@ -120,6 +129,7 @@ def _has_mark(form: bytes) -> bool:
 _PROGRESS: Final = re.compile(
     rb"(?i)\b\w{0,64}loss\w{0,64}(?:['\"]?\s{0,4}[:=|]\s{0,4}|['\"]?\s{1,8}|['\"])(?:tensor\()?[-+]?\.?\d|\biteration\s+\d+/|elapsed time per iteration|tokens[ /_]?per[ _]?sec\w*|samples/s"
     rb"|\b(?:epoch|step|iter|train)[^|]{0,80}\|[^|]{0,80}\| *[1-9]\d*/\d+ \[|\b[1-9]\d*/\d+ \[\d[\d:]*<\d[\d:]*, *[\d.]+ ?(?:it/s|s/it)"
+    rb"|(?:\A|[:\]] )(?-i:Epoch) (?:[2-9]|[1-9]\d{1,6})\s*\Z"  # heads an epoch behind others, as nnU-Net prints it
 )
 _NO_PROGRESS: Final = re.compile(
     rb"(?i)download|loading|tokeniz|^map\b|map \(|filter|resolving|fetch|shards|sanity|preprocess|generating|extract|compil|saving|building|upload|packing|Traceback|raise |import |[\w.]\.py\b.{0,200}line|^ {2,}\w.*(?:=|\()|loss[-_]?(?:fn|func|scale|fraction|weight|type|coef|fct)|attempted loss scale|restor"

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tests.support.job_log_cases_blind import BLIND
+from tests.support.job_log_cases_blind_fourth import BLIND_FOURTH
 from tests.support.job_log_cases_blind_second import BLIND_SECOND
 from tests.support.job_log_cases_blind_third import BLIND_THIRD
 from tests.support.job_log_cases_code import CODE
@@ -152,6 +153,7 @@ _CASES: Sequence[JobLogCase] = (
     *BLIND,
     *BLIND_SECOND,
     *BLIND_THIRD,
+    *BLIND_FOURTH,
     *THIN,
     *THIN_SECOND,
     *SIBLINGS,
@@ -166,6 +168,7 @@ _CASES: Sequence[JobLogCase] = (
             *BLIND,
             *BLIND_SECOND,
             *BLIND_THIRD,
+            *BLIND_FOURTH,
             *THIN,
             *THIN_SECOND,
             *SIBLINGS,
@@ -175,7 +178,7 @@ _CASES: Sequence[JobLogCase] = (
     ),
     *(
         after_a_start(case)
-        for case in (*BLIND, *BLIND_SECOND, *BLIND_THIRD, *THIN, *THIN_SECOND)
+        for case in (*BLIND, *BLIND_SECOND, *BLIND_THIRD, *BLIND_FOURTH, *THIN, *THIN_SECOND)
         if case.decision == "stop"
     ),
 )
