@@ -54,11 +54,13 @@ _KERNEL_BUILD: Final = re.compile(
     r"|CUDA driver error: file not found|No valid triton configs|OutOfResources|MLIRCompilationError|stream is capturing|during capture|(?m:^(?:[\w.]+\.)?(?:CompilationError|LoweringException|Unsupported|InternalTorchDynamoError|TorchRuntimeError)\b)"
 )
 # Calls that PyTorch refuses, whatever machine and sample: torch/cuda/__init__.py, multiprocessing/context.py,
-# distributed_c10d.py, c10d/reducer.cpp, ATen's dispatch.
+# distributed_c10d.py, c10d/reducer.cpp, ATen's dispatch; serialization.py since 2.6, distributed/tensor; flash_attn's csrc.
 _TORCH_USAGE: Final = re.compile(
     r"re-initialize CUDA in forked subprocess|before the current process has finished its bootstrapping phase|context has already been set"
     r"|[Dd]efault process group has not been initialized|initialize the default process group twice|DDP expects same model across all ranks"
     r"|DistributedDataParallel is not needed when|Tensors must be CUDA and dense|No backend type associated with device type"
+    r"|Weights only load failed\. This file can still be loaded|was not an allowed global by default|got mixed torch\.Tensor and DTensor"
+    r"|FlashAttention (?:forward |backward )?(?:only supports? (?:head dim|fp16|bf16)|for head dim)"
     r"|\" not implemented for '|weight type .{0,60}should be the same|Could not run '[\w:.]+' with arguments from"
 )
 # PyTorch's wrappers refuse the module or the settings that they are given.
@@ -254,9 +256,10 @@ def _kind_of_exception(  # noqa: PLR0911, PLR0912 - one return for each kind
         return LogKind.CONFIGURATION, FactTier.OWN
     if _STATE.search(said):
         return LogKind.CHECKPOINT_MISMATCH, FactTier.OWN
-    if _DAMAGED.search(said) and not _DATA_TYPES.search(first):
+    is_refused = _TORCH_USAGE.search(said) is not None
+    if _DAMAGED.search(said) and not is_refused and not _DATA_TYPES.search(first):
         return LogKind.CHECKPOINT_DAMAGED, FactTier.OWN
-    if judge_loading(error) is LoadingVerdict.LOADING:
+    if not is_refused and judge_loading(error) is LoadingVerdict.LOADING:
         if "FileNotFoundError" in said or _ABSENT.search(said):
             return LogKind.FILE_MISSING, FactTier.OWN
         # A file that is damaged can't be read; one that is read and lacks a name was saved by another program.
@@ -274,7 +277,7 @@ def _kind_of_exception(  # noqa: PLR0911, PLR0912 - one return for each kind
         return LogKind.PERMISSION, FactTier.OWN
     if _NAN.search(first):
         return LogKind.NOT_FINITE, FactTier.OWN
-    if _TORCH_USAGE.search(said):
+    if is_refused:
         return LogKind.TORCH_USAGE, FactTier.OWN
     if _NO_BUILD.search(said):
         return LogKind.NO_KERNEL_IMAGE, FactTier.OWN
