@@ -4,6 +4,7 @@ Memory is bounded whatever the log says: at the limit of groups, events are coun
 sub-code, then without their device, so that no event goes uncounted.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
@@ -17,6 +18,7 @@ GROUPS_MAX: Final = 512  # 8 GPUs with 60 kinds of trouble each; 1 KB a group
 BURST_GAP_S: Final = 180.0  # NVSentinel health-events-analyzer: a burst is within 3 minutes
 BURSTS_MAX: Final = 16  # the newest of a group; no rule counts beyond 5
 
+_MOMENT_S: Final = 5.0  # own choice: a guest's CPUs that its host paused report at once
 _CODED: Final = frozenset({EventKind.XID, EventKind.SXID})
 _COUNTING: Final = frozenset({EventKind.MEMORY_CORRECTED, EventKind.MEMORY_UNCORRECTED})
 _WEIGHT_MAX: Final = 1_000_000  # errors that one EDAC message may count
@@ -25,6 +27,7 @@ Key = tuple[EventKind, int | None, str, str]
 
 _SEEN_MAX: Final = 1_024  # messages by which a log that prints the kernel's buffer again is known
 
+_SECONDS: Final = re.compile(r"\d{1,12}\.\d{1,9}")
 _MARK: Final = "NVRM: Xid ("
 _YEAR_S: Final = 366 * 86_400.0  # log.py counts in 2000, a leap year, where a log has no year
 
@@ -101,6 +104,7 @@ class KernelLogState:
         self.quoted = 0  # a container printed them: whether the kernel said so is not known
         self._year_s, self._newest_yearless_s = 0.0, 0.0
         self._seen: dict[tuple[str, str], None] = {}
+        self._stalled_at_s: dict[str, float] = {}  # by sub-code, the newest soft lockup
         self._trusts_user = trusts_user
         self._groups_max = groups_max
         self._matcher = Matcher()
@@ -134,7 +138,8 @@ class KernelLogState:
         if event is not None and self._is_replayed(record):
             return None
         if event is not None:
-            self._add(event if record.has_year else self._in_its_year(event))
+            count = self._count_of(event, record)
+            self._add(event if record.has_year else self._in_its_year(event), count)
         elif _MARK in record.text:
             self.missed += 1
         return event
@@ -220,13 +225,27 @@ class KernelLogState:
             self.suppressed,
         )
 
-    def _add(self, event: KernelEvent) -> None:
-        self.events += 1
-        weight = 1
+    def _count_of(self, event: KernelEvent, record: Record) -> int:
+        """Return how many faults one message reports: several CPUs that stand still at once are one.
+
+        The kernel's own time says so: what wrote the line may have stood still as well.
+        """
         if event.kind in _COUNTING and event.code:
-            weight = min(event.code, _WEIGHT_MAX)
+            return min(event.code, _WEIGHT_MAX)
+        if event.kind is not EventKind.SOFT_LOCKUP:
+            return 1
+        boot = _SECONDS.search(record.boot_stamp)
+        at_s = float(boot[0]) if boot else event.at_s
+        if at_s is None:
+            return 1
+        before_s = self._stalled_at_s.get(event.sub_code)
+        self._stalled_at_s[event.sub_code] = at_s
+        return 1 if before_s is None or abs(at_s - before_s) >= _MOMENT_S else 0
+
+    def _add(self, event: KernelEvent, count: int) -> None:
+        self.events += 1
         code = event.code if event.kind in _CODED else None
-        self._tally(event, code).add(event, weight, self.events)
+        self._tally(event, code).add(event, count, self.events)
 
     def _tally(self, event: KernelEvent, code: int | None) -> _Tally:
         key = (event.kind, code, event.sub_code, event.device)

@@ -5,6 +5,65 @@ from detectors.kernel.event import EventKind
 FORMS = [
     # text, kind, code, sub-code, device, pid, process
     *(
+        (text, (kind, None, sub_code, device, None, ""))
+        for text, kind, sub_code, device in (
+            (
+                "cxi_ss1 0000:41:00.0: cxi0[hsn0]: C_EC_UNCOR_NS: C1_PCT error: tct_cam_ucor (42) ",
+                EventKind.NIC_FAULT,
+                "tct_cam_ucor",
+                "0000:41:00.0",
+            ),
+            (
+                "cxi_core 0000:c0:00.0: cxi2[hsn2]: C_EC_UNCOR_NS: C_IXE error: port_dfa_mismatch (37) ",
+                EventKind.NIC_WARNING,
+                "port_dfa_mismatch",
+                "0000:c0:00.0",
+            ),
+            (
+                "cxi_core 0000:c5:00.0: cxi0[] init_hw failed: -12",
+                EventKind.NIC_INIT,
+                "init_hw failed",
+                "0000:c5:00.0",
+            ),
+            (
+                "cxi_core 0000:c3:00.0: cxi3[hsn3] CXI_EVENT_LINK_DOWN",
+                EventKind.LINK_DOWN,
+                "",
+                "hsn3",
+            ),
+            (
+                "cxi_ss1 0000:c3:00.0: cxi3[hsn3] (sbl): 0: serdes fw corruption alert",
+                EventKind.NIC_FAULT,
+                "serdes fw corruption",
+                "0000:c3:00.0",
+            ),
+            (
+                "cxi_ss1 0000:c3:00.0: cxi3[hsn3] uC: QSFP_EPO_TEMPERATURE",
+                EventKind.TRANSCEIVER_HOT,
+                "QSFP_EPO_TEMPERATURE",
+                "0000:c3:00.0",
+            ),
+            (
+                "smartpqi 0000:89:00.0: controller offline",
+                EventKind.STORAGE_FAULT,
+                "controller offline",
+                "0000:89:00.0",
+            ),
+            (
+                "aacraid0: adapter kernel panic'd.",
+                EventKind.IO_ERROR,
+                "adapter kernel panic'd",
+                "aacraid0",
+            ),
+            (
+                "[Hardware Error]: Deferred error, no action required.",
+                EventKind.MACHINE_CHECK_CORRECTED,
+                "Deferred error",
+                "",
+            ),
+        )
+    ),
+    *(
         (
             text,
             (EventKind.GPU_MEMORY_UNCORRECTED, None, "ERREVENT_ATHUB_INTERRUPT", device, None, ""),

@@ -294,9 +294,21 @@ HOST_RULES: Final[tuple[Rule, ...]] = (
     rule(
         "[Hardware Error]: ",
         r"\[Hardware Error\]: (?:Error Status: )?(?P<sub_code>Uncorrected, software (?:restartable|containable) error"
-        r"|Deferred error|System Fatal error)",
+        r"|System Fatal error)",
         _K.MACHINE_CHECK,
         "drivers/edac/mce_amd.c",
+    ),
+    rule(
+        "UECC|Deferred",
+        r"\[Hardware Error\]: CPU:\d{1,5} \([0-9a-f:]{1,20}\) MC\d{1,3}_STATUS\[[\w|-]{0,60}\bUECC\|(?P<sub_code>Deferred)\b",
+        _K.MACHINE_CHECK,
+        "drivers/edac/mce_amd.c: memory that can't be corrected, and that nobody has used yet",
+    ),
+    rule(
+        "[Hardware Error]: Deferred error",
+        r"\[Hardware Error\]: (?:Error Status: )?(?P<sub_code>Deferred error), no action required",
+        _K.MACHINE_CHECK_CORRECTED,
+        "drivers/edac/mce_amd.c; Linux 6.19 printed it of machines that are well: the next line says whether data is lost",
     ),
     rule(
         "above threshold, ",

@@ -20,6 +20,7 @@ from detectors.kernel.event import (
 )
 from detectors.kernel.log import LogWriter, Record
 from detectors.kernel.rules.cages import Cages
+from detectors.kernel.rules.controllers import CONTROLLER_RULES
 from detectors.kernel.rules.fabric_manager import FABRIC_RULES
 from detectors.kernel.rules.firmware_errors import OLD_RECORDS, FirmwareErrors
 from detectors.kernel.rules.gpu import GPU_RULES, SEVERITIES
@@ -38,7 +39,7 @@ _FOUND_MAX: Final = 256  # texts whose meaning is remembered
 
 # The first rule whose pattern matches decides. Each form comes from the source of the kernel or a
 # driver. "link becomes ready" is no rule: it is printed for every container's veth.
-RULES: Final = (*GPU_RULES, *HOST_RULES, *NIC_RULES, *STORAGE_RULES)
+RULES: Final = (*GPU_RULES, *HOST_RULES, *NIC_RULES, *STORAGE_RULES, *CONTROLLER_RULES)
 
 Literals = tuple[tuple[str, tuple[Rule, ...]], ...]
 

@@ -517,44 +517,7 @@ STORAGE_RULES: Final[tuple[Rule, ...]] = (
         _K.NO_PATH,
         "drivers/md/dm-mpath.c",
     ),
-    # --- controllers
-    rule(
-        "megaraid_sas",
-        r"megaraid_sas (?P<pci>" + PCI + r"): .{0,60}?(?P<sub_code>HBA is killed|OCR failed"
-        r"|cannot recover from previous reset|Adapter already dead|[Kk]illing adapter"
-        r"|[Dd]iag reset adapter never cleared|Failed to transition controller to ready)",
-        _K.STORAGE_FAULT,
-        "drivers/scsi/megaraid/megaraid_sas_base.c, megaraid_sas_fusion.c",
-    ),
-    rule(
-        "megaraid_sas",
-        r"megaraid_sas (?P<pci>" + PCI + r"): .{0,60}?"
-        r"(?P<sub_code>FW in FAULT state|FW detected to be in fault)",
-        _K.IO_ERROR,
-        "drivers/scsi/megaraid/megaraid_sas_base.c: the driver resets it, and says so where it can't; hwraid#136",
-    ),
-    rule(
-        "attempting task abort!",
-        r"(?P<disk>sd [\d:]{1,32}): attempting task abort! ?scmd",
-        _K.IO_ERROR,
-        "drivers/scsi/mpt3sas/mpt3sas_scsih.c, scsih_abort: a command timed out; zfs#7118",
-        sub_code="task abort",
-    ),
-    rule(
-        "mpt",
-        r"(?P<device>mpt[23]sas(?:_cm)?\d{1,3}): (?P<sub_code>SAS host is non-operational"
-        r"|diag reset: FAILED|(?:mpt3sas_base_)?hard_reset_handler: FAILED)",
-        _K.STORAGE_FAULT,
-        "drivers/scsi/mpt3sas/mpt3sas_base.c, before 4.19 mpt2sas0",
-        needles=("SAS host is non-operational", "reset: FAILED", "reset_handler: FAILED"),
-    ),
-    rule(
-        "mpt",
-        r"(?P<device>mpt[23]sas(?:_cm)?\d{1,3}): (?P<sub_code>fault_state|coredump_state)",
-        _K.IO_ERROR,
-        "drivers/scsi/mpt3sas/mpt3sas_base.c: the driver resets it, and says so where it can't; Flatcar#12",
-        needles=("fault_state", "coredump_state"),
-    ),
+    # --- disks that could not be started
     rule(
         "failed with error",
         r"(?P<sub_code>nvme): probe of (?P<pci>" + PCI + r") failed with error -\d+",
