@@ -447,8 +447,10 @@ class IncidentView(Struct):
     is_lost_least: bool = (
         False  # it lost that much at least: nobody knows what had to be made again
     )
-    # Since the fault, by the clock of who answers; None: it is over, or an older controller answers.
+    # Since the fault, by the clock of who answers; None: it is over, its ranks train on, or an older controller answers.
     down_s: float | None = None
+    # Seconds for which its ranks trained on after it opened, as with a slow rank; None: they do now.
+    trained_s: float | None = 0.0
 
 
 class Incidents(Struct):

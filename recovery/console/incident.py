@@ -10,6 +10,7 @@ from detectors.wording import counted
 from recovery.accounting.goodput.time_bars import WIDTH
 from recovery.api import wire
 from recovery.console.fleet import SILENT_S
+from recovery.console.views.incident_view import down_since
 from recovery.console.views.state_words import IncidentStanding, standing_word
 from recovery.journal.accounting import RecoveryPhase
 from recovery.journal.incident_machine import Phase
@@ -110,6 +111,7 @@ class IncidentLoss:
     ranks: int  # that do not train, or did not; 0: not known
     steps: int | None  # to make again, or made again; None: not known
     is_catching_up: bool = False  # it trains, and has not passed its highest step yet
+    trains_on: bool = False  # nothing is lost yet: its plan is not carried out
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,11 +192,13 @@ def view_waiting(
 
 def loss_of(view: wire.IncidentView, job: wire.JobView | None = None) -> IncidentLoss:
     """Return what an incident costs; ``job``: for the steps that an open one will have to make again."""
-    detect_s = view.phases.get(f"{RecoveryPhase.DETECT.value}_s") or 0.0
     word, steps = standing_word(view), view.steps_recomputed
     if is_open_word(word):
+        since_unix_s = down_since(view)
+        if since_unix_s is None:
+            return IncidentLoss(None, 0.0, False, 0, None, trains_on=True)
         steps = _steps_to_redo(view, job) if steps is None else steps
-        return IncidentLoss(view.opened_unix_s - detect_s, None, False, view.ranks_lost, steps)
+        return IncidentLoss(since_unix_s, None, False, view.ranks_lost, steps)
     is_behind = word == IncidentStanding.RECOVERED.value and view.lost_s is None and bool(steps)
     return IncidentLoss(
         None,

@@ -6,6 +6,8 @@
 
 Marks of ranks are those of the slowest, as journaled when the new attempt was verified. A mark
 that the ranks do not tell makes its phase part of the next one, and the account says so.
+An incident about ranks that keep training (a slow rank, a person's request) costs nothing until it
+is accepted: its detection and decision take 0 s.
 Durations use the monotonic clock within one boot, else unix time.
 """
 
@@ -35,6 +37,7 @@ from recovery.journal.incident_records import (
     WaitsFor,
 )
 from recovery.journal.records import Entry
+from recovery.messages.outside import trains
 
 
 class RecoveryPhase(Enum):
@@ -84,6 +87,7 @@ class Account:
     waits_for: WaitsFor | None = None  # what its plan waits for now; None: it does not wait
     ranks_before: int = 0  # ranks of the attempt that failed; 0: not known
     left_s: float | None = None  # fault to the end of the attempt that never caught up
+    trained_s: float | None = 0.0  # for which ranks trained on after it opened; None: they do now
 
     @property
     def lost_s(self) -> float | None:
@@ -123,6 +127,7 @@ class _Run:
 
     opened_at: Entry
     account: Account
+    stopped_at: Entry  # the ranks made no step from then on: its opening, or its acceptance where they trained on
     fenced_first: Entry | None = None
     fenced_last: Entry | None = None
     ordered: Entry | None = None  # the attempt that followed the last fence
@@ -204,11 +209,19 @@ def _advance(run: _Run, entry: Entry) -> None:
 
 def _open(entry: Entry, record: IncidentOpened, ranks: int) -> _Run:
     state = IncidentState(record.incident_id, record.policy.tries_max)
-    phases = {RecoveryPhase.DETECT: record.fault_age_s}
+    trains_on = trains(record.failure.finding)
+    phases = {RecoveryPhase.DETECT: 0.0 if trains_on else record.fault_age_s}
     account = Account(
-        record.incident_id, record, entry.unix_s, state, (), phases, ranks_before=ranks
+        record.incident_id,
+        record,
+        entry.unix_s,
+        state,
+        (),
+        phases,
+        ranks_before=ranks,
+        trained_s=None if trains_on else 0.0,
     )
-    return _Run(entry, account)
+    return _Run(entry, account, entry)
 
 
 def _corrected(account: Account, record: BlameCorrected) -> Account:
@@ -230,22 +243,24 @@ def _between(earlier: Entry, later: Entry) -> float:
 def _follow(run: _Run, entry: Entry, record: IncidentEvent) -> None:
     before = run.account
     state = step(before.state, record.event)
-    phases = dict(before.phases)
-    since_opened_s = _between(run.opened_at, entry)
+    phases, trained_s = dict(before.phases), before.trained_s
+    if trained_s is None:
+        run.stopped_at, trained_s = entry, _between(run.opened_at, entry)
+    since_stopped_s = _between(run.stopped_at, entry)
     if before.state.phase is Phase.OPENED:
-        phases[RecoveryPhase.DECIDE] = since_opened_s
+        phases[RecoveryPhase.DECIDE] = since_stopped_s
     elif state.phase is Phase.RESTORING:
         run.fenced_last, run.ordered = entry, None
         if run.fenced_first is None:
             run.fenced_first = entry
-            fence_s = since_opened_s - phases.get(RecoveryPhase.DECIDE, 0.0)
+            fence_s = since_stopped_s - phases.get(RecoveryPhase.DECIDE, 0.0)
             phases[RecoveryPhase.FENCE] = max(0.0, fence_s)
             phases[RecoveryPhase.RETRIES] = 0.0
         else:
             phases[RecoveryPhase.RETRIES] = _between(run.fenced_first, entry)
     recovered_s = before.recovered_s
     if state.phase in (Phase.RECOVERED, Phase.ESCALATED, Phase.CANCELLED):
-        recovered_s = phases[RecoveryPhase.DETECT] + since_opened_s
+        recovered_s = phases[RecoveryPhase.DETECT] + since_stopped_s
         run.ordered = None
     run.account = replace(
         before,
@@ -254,6 +269,7 @@ def _follow(run: _Run, entry: Entry, record: IncidentEvent) -> None:
         recovered_s=recovered_s,
         reason=record.event.reason,
         waits_for=None,
+        trained_s=trained_s,
     )
 
 
@@ -284,8 +300,8 @@ def _finish(run: _Run, entry: Entry, verified: AttemptVerified) -> None:
 
 
 def _catch_up(run: _Run, entry: Entry, record: CaughtUp) -> None:
-    since_opened_s = _between(run.opened_at, entry) - record.age_s
-    caught_up_s = run.account.phases[RecoveryPhase.DETECT] + max(0.0, since_opened_s)
+    since_stopped_s = _between(run.stopped_at, entry) - record.age_s
+    caught_up_s = run.account.phases[RecoveryPhase.DETECT] + max(0.0, since_stopped_s)
     # The foremost rank's new step can come before the slowest rank's first one.
     caught_up_s = max(caught_up_s, run.account.total_s or 0.0)
     run.account = replace(run.account, caught_up_s=caught_up_s, caught_up_step=record.step)
@@ -296,7 +312,7 @@ def _leave_behind(run: _Run, entry: Entry) -> None:
     account = run.account
     is_behind = account.steps_recomputed and account.caught_up_s is None and account.left_s is None
     if account.state.phase is Phase.RECOVERED and is_behind:
-        left_s = account.phases[RecoveryPhase.DETECT] + _between(run.opened_at, entry)
+        left_s = account.phases[RecoveryPhase.DETECT] + _between(run.stopped_at, entry)
         run.account = replace(account, left_s=left_s)
 
 

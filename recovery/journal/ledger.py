@@ -227,6 +227,9 @@ class OpenIncident:
     is_approved_within: bool = False  # by a person who speaks for the job alone
     opened_at: Moment = Moment()
     fault_age_s: float = 0.0
+    stopped_at: Moment | None = (
+        None  # its first plan was accepted, so that no rank trains; None: not yet
+    )
     judged: Finding | None = None  # the newest failure's after the evidence; None: as it was
 
     def is_known_to_wait(self, plan: Plan, why: WaitReason, waits_for: WaitsFor) -> bool:

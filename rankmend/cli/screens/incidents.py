@@ -272,9 +272,13 @@ def _duration(row: dict[str, Any], now_unix_s: float | None) -> str:
         return duration(took_s)
     if row["outcome"] not in _OPEN:
         return "-"
+    trained_s = row.get("trained_s", 0.0)
+    if trained_s is None:
+        return "trains on"
     down_s = row["down_s"]
     if down_s is None and now_unix_s is not None:
-        down_s = max(0.0, now_unix_s - row["opened_unix_s"]) + (row["phases"].get("detect_s") or 0)
+        since_unix_s = row["opened_unix_s"] + trained_s
+        down_s = max(0.0, now_unix_s - since_unix_s) + (row["phases"].get("detect_s") or 0)
     return "open" if down_s is None else f"{duration(down_s)} so far"
 
 
@@ -282,6 +286,8 @@ def _loss(row: dict[str, Any], now_unix_s: float | None) -> str:
     """Return the time until the job was as far as before, with the steps that it made again."""
     from detectors.wording import counted
 
+    if row.get("trained_s", 0.0) is None:
+        return "-"
     redone = row["steps_recomputed"]
     steps = "" if not redone else f", {counted(redone, 'step')} again"
     if row["outcome"] in _OPEN and None not in (row["highest_step"], row["restored_step"]):

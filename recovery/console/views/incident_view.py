@@ -120,16 +120,24 @@ def _view(account: Account, job: str, finding: Finding) -> wire.IncidentView:
         ranks_lost=account.ranks_before,
         lost_s=account.lost_s,
         is_lost_least=account.is_lost_least,
+        trained_s=account.trained_s,
     )
 
 
 def with_clock(view: wire.IncidentView, now_unix_s: float) -> wire.IncidentView:
-    """Return an incident with the time since its fault, while it is open; ``now_unix_s``: by the clock that stamped its records."""
-    if view.standing not in _OPEN:
+    """Return an incident with the time since its fault, while no rank trains; ``now_unix_s``: by the clock that stamped its records."""
+    since_unix_s = down_since(view)
+    if view.standing not in _OPEN or since_unix_s is None:
         return view
+    return msgspec.structs.replace(view, down_s=max(0.0, now_unix_s - since_unix_s))
+
+
+def down_since(view: wire.IncidentView) -> float | None:
+    """Return since when the ranks of an open incident do not train: since its fault, or since they were stopped; None: they train on."""
+    if view.trained_s is None:
+        return None
     detect_s = view.phases.get(f"{RecoveryPhase.DETECT.value}_s") or 0.0
-    down_s = max(0.0, now_unix_s - view.opened_unix_s) + detect_s
-    return msgspec.structs.replace(view, down_s=down_s)
+    return view.opened_unix_s + view.trained_s - detect_s
 
 
 def _before(account: Account, finding: Finding) -> str:

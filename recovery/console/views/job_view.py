@@ -12,6 +12,7 @@ from recovery.journal.incident_machine import Phase
 from recovery.journal.ledger import Ledger, OpenIncident, Wish, stands_paused
 from recovery.journal.limits import Policy, patience_left, restarts_left
 from recovery.journal.narration.cluster_narrator import describe_now
+from recovery.messages.outside import trains
 
 UNMANAGED: Final = (
     "not managed"  # state of a job for which nothing can be decided now: its problem says why
@@ -99,10 +100,13 @@ def view_ledger(
 
 
 def down_for_s(incident: OpenIncident, now_unix_s: float) -> float | None:
-    """Return for how long the job is down since the fault of an incident; None: it trains again."""
+    """Return for how long no rank trains: since an incident's fault, or since ranks that trained on were stopped; None: they train."""
     if incident.state.phase is Phase.RECOVERED:
         return None
-    return max(0.0, now_unix_s - incident.opened_at.unix_s) + incident.fault_age_s
+    if not trains(incident.failure.finding):
+        return max(0.0, now_unix_s - incident.opened_at.unix_s) + incident.fault_age_s
+    stopped_at = incident.stopped_at
+    return None if stopped_at is None else max(0.0, now_unix_s - stopped_at.unix_s)
 
 
 def script_of(program: str) -> str:

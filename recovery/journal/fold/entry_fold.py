@@ -36,8 +36,17 @@ from recovery.journal.fold.budget_fold import (
 )
 from recovery.journal.fold.node_fold import with_evidence
 from recovery.journal.fold.observation_fold import run_sums, trains, with_history, with_run_sums
-from recovery.journal.incident_records import CaughtUp, IncidentOpened, TryFailed
-from recovery.journal.ledger import Ledger, Moment, Reach, UnsavedNow, farther, is_farther
+from recovery.journal.incident_machine import Phase
+from recovery.journal.incident_records import CaughtUp, IncidentEvent, IncidentOpened, TryFailed
+from recovery.journal.ledger import (
+    Ledger,
+    Moment,
+    OpenIncident,
+    Reach,
+    UnsavedNow,
+    farther,
+    is_farther,
+)
 from recovery.journal.node_records import EvidenceTaken
 from recovery.journal.observation_records import FabricProbeAsked
 from recovery.journal.records import Entry, Record
@@ -192,6 +201,8 @@ def _with_time(  # noqa: PLR0911 - a table
     if isinstance(record, IncidentOpened) and after.incident is not None:
         incident = replace(after.incident, opened_at=at, fault_age_s=record.fault_age_s)
         return replace(after, incident=incident)
+    if isinstance(record, IncidentEvent) and after.incident is not None:
+        return _with_stop(after, after.incident, at)
     if isinstance(record, CaughtUp) and before.behind is not None:
         behind = before.behind
         cost_s = behind.fault_age_s + max(0.0, behind.opened_at.until_s(at) - record.age_s)
@@ -207,6 +218,13 @@ def _with_time(  # noqa: PLR0911 - a table
     if isinstance(record, EvidenceTaken):
         return with_evidence(after, record, at)
     return after
+
+
+def _with_stop(after: Ledger, incident: OpenIncident, at: Moment) -> Ledger:
+    """Note when the first plan of an incident was accepted."""
+    if incident.stopped_at is not None or incident.state.phase is Phase.OPENED:
+        return after
+    return replace(after, incident=replace(incident, stopped_at=at))
 
 
 @singledispatch

@@ -156,7 +156,7 @@ def _of_incident(job: RunningJob, incident: OpenIncident) -> PresentTrouble:
         need=_PHASES.get(incident.state.phase, incident.state.phase.value),
         command=f"rankmend why {incident_id}",
         done=tuple(_done(ledger, incident)),
-        gpus_idle=0 if _still_trains(ledger, finding) else ledger.world_size,
+        gpus_idle=0 if _trains_on(ledger, incident) else ledger.world_size,
         is_incident=True,
         blames_node=finding.blame is Blame.RANK or bool(blamed or waiting) or _is_loss(finding),
         is_loss=_is_loss(finding),
@@ -178,8 +178,10 @@ def _left_by(incident: OpenIncident) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return blamed, waiting
 
 
-def _still_trains(ledger: Ledger, finding: Finding) -> bool:
-    return trains(finding) and ledger.wish is Wish.RANKS
+def _trains_on(ledger: Ledger, incident: OpenIncident) -> bool:
+    """Return whether the incident is about ranks that train, and no plan has stopped them yet."""
+    is_untouched = incident.stopped_at is None and ledger.wish is Wish.RANKS
+    return is_untouched and trains(incident.last_failure.finding)
 
 
 def _is_loss(finding: Finding) -> bool:

@@ -1,11 +1,12 @@
 """Pages and commands say what is so: one word for one state, buttons that do something, the loss first."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import pytest
 
+from detectors.finding import Kind
 from rankmend.progress import Section
 from recovery.accounting.goodput.job_time import JobTime, StepsTime
 from recovery.accounting.goodput.time_words import hours_name
@@ -30,13 +31,14 @@ from recovery.controller.cluster.active_alerts import ActiveAlert
 from recovery.controller.cluster.incoming_alerts import AlertTarget
 from recovery.journal.attempt_records import AttemptStarted, Cause, Choice
 from recovery.journal.fold.entry_fold import fold_all
-from recovery.journal.incident_machine import Phase
+from recovery.journal.incident_machine import Outcome, Phase
 from recovery.journal.job_records import JobOutcome, OutcomeKind
 from recovery.journal.ledger import Closing, Ledger
+from recovery.journal.records import Record
 from recovery.local.report.overview import doing_of
 from recovery.messages.exchange import NodeKinds, Stop
 from recovery.service.jobs.views import view_findings
-from tests.support.goodput_jobs import BEGIN, RECOVERY, entries_of
+from tests.support.goodput_jobs import BEGIN, OPENED, RECOVERY, entries_of, event
 
 JOB = "00000000-0000-4000-8000-000000000001"
 NOW_UNIX_S = 2_000.0
@@ -235,6 +237,41 @@ def test_a_job_that_gave_up_did_not_lose_the_fraction_of_a_second_until_then_onl
     assert "Gave up after 0.135 s : 2 ranks no longer trained." in text
     assert "Lost until then 0.135 s" in text
     assert "Lost in all" not in text
+
+
+def test_a_job_whose_plan_waits_while_its_ranks_train_is_not_down() -> None:
+    """A slow rank, or a person's request: hours may pass until somebody approves the plan."""
+    waits = incident_of(standing="waiting", outcome="opened", trained_s=None, cause="rank_slow")
+    stopped = msgspec.structs.replace(
+        waits, outcome="fencing", trained_s=70.0, phases={"detect_s": 0.0}
+    )
+
+    text = text_of(incident_html(waits, None, job_of("waiting", checkpoint=checkpoint_of(100))))
+
+    assert "Training goes on ." in text
+    assert not re.search("Down|idle|to make again", text)
+    assert (with_clock(waits, NOW_UNIX_S).down_s, with_clock(stopped, NOW_UNIX_S).down_s) == (
+        None,
+        13.5,
+    )
+    assert "Down 13 s , 2 ranks idle" in text_of(incident_html(stopped, None, job_of("recovering")))
+
+
+def test_the_ledgers_clock_runs_from_the_fault_or_from_when_training_ranks_were_stopped() -> None:
+    slow = replace(OPENED.failure.finding, kind=Kind.RANK_SLOW)
+    opened = replace(OPENED, failure=replace(OPENED.failure, finding=slow))
+    accepted = (3_600.0, event(Outcome.ACCEPTED, "inc-1"))
+
+    def down_s(*records: tuple[float, Record]) -> float | None:
+        ledger = fold_all(entries_of(*BEGIN, *records))
+        return view_ledger(
+            ledger, JOB, "train", state="waiting", now_unix_s=5_000.0 + 3_610.0
+        ).down_s
+
+    assert down_s((100.0, OPENED)) == 3_510.5
+    assert down_s((100.0, OPENED), accepted) == 3_510.5
+    assert down_s((100.0, opened)) is None
+    assert down_s((100.0, opened), accepted) == 10.0
 
 
 def test_a_job_that_stops_says_why_while_it_does() -> None:

@@ -1,6 +1,7 @@
 import gc
 from dataclasses import replace
 
+from detectors.finding import Kind
 from recovery.journal.accounting import Account, Accounting, RecoveryPhase, Tier, account_all
 from recovery.journal.attempt_records import (
     AttemptEnded,
@@ -15,7 +16,7 @@ from recovery.journal.incident_machine import Outcome, Phase
 from recovery.journal.incident_records import Decided, Plan, PlanStep, PlanWaits, WaitsFor
 from recovery.journal.records import Entry, Record
 from recovery.messages.exchange import SnapshotPoint
-from tests.support.goodput_jobs import OPENED, RECOVERY, VERIFIED, event, started
+from tests.support.goodput_jobs import FINDING, OPENED, RECOVERY, VERIFIED, event, started
 
 
 def account(records: tuple[tuple[float, Record], ...], boots: tuple[str, ...] = ()) -> Account:
@@ -252,6 +253,39 @@ def test_an_attempt_that_ends_before_it_caught_up_closes_the_loss() -> None:
     found = account((*RECOVERY[:-1], (112.5, ended)))
 
     assert (found.lost_s, found.is_lost_least) == (13.0, True)
+
+
+SLOW = replace(
+    OPENED, failure=replace(OPENED.failure, finding=replace(FINDING, kind=Kind.RANK_SLOW))
+)
+
+
+def after_hours(records: tuple[tuple[float, Record], ...]) -> tuple[tuple[float, Record], ...]:
+    """Return a recovery of which a person approves the plan an hour after it was made."""
+    return ((100.0, SLOW), *((at_s + 3600.0, record) for at_s, record in records[1:]))
+
+
+def test_what_ranks_train_until_a_plan_about_them_is_approved_is_neither_mttr_nor_lost() -> None:
+    found = account(after_hours(RECOVERY))
+
+    assert phases(found) == phases(account(RECOVERY)) | {
+        "detect": 0.0,
+        "decide": 0.0,
+        "fence": 0.75,
+    }
+    assert (found.total_s, found.lost_s, found.trained_s) == (6.75, 19.75, 3600.25)
+
+
+def test_a_plan_about_ranks_that_train_costs_nothing_while_it_waits_or_once_it_is_dropped() -> None:
+    cancelled = event(Outcome.CANCEL, "inc-1")
+
+    waits = account(((100.0, SLOW),))
+    dropped = account(((100.0, SLOW), (3700.0, cancelled)))
+    failed = account(((100.0, OPENED), (160.0, cancelled)))
+
+    assert (waits.trained_s, waits.lost_s) == (None, None)
+    assert (dropped.trained_s, dropped.lost_s) == (3600.0, 0.0)
+    assert (failed.trained_s, failed.lost_s) == (0.0, 60.5)
 
 
 def test_an_incident_waits_until_its_plan_is_decided() -> None:

@@ -21,7 +21,7 @@ from recovery.journal.attempt_records import Placement
 from recovery.journal.incident_machine import IncidentState, Phase
 from recovery.journal.incident_records import WaitCause, WaitsFor
 from recovery.journal.job_records import JobOutcome, OutcomeKind
-from recovery.journal.ledger import Ledger, Moment, OpenIncident
+from recovery.journal.ledger import Ledger, Moment, OpenIncident, Wish
 from recovery.journal.limits import Policy
 from recovery.service.pager import mark_contested
 from recovery.service.paging.trouble import FINDING, NodeAlert, PresentTrouble, Stage, find_troubles
@@ -91,6 +91,18 @@ def test_an_incident_that_runs_needs_nobody_and_counts_its_idle_gpus_from_the_fa
     assert (one.gpus_idle, one.since_unix_s) == (16, NOW - 40)
     assert one.command == "rankmend why 6f1c1b52-1"
     assert one.done == ("stopped the old ranks, and proved that none is left",)
+
+
+def test_ranks_are_idle_from_the_moment_at_which_a_plan_about_slow_ones_stopped_them() -> None:
+    """The wish is for ranks again as soon as the next attempt is ordered, long before it trains."""
+    slow = replace(incident(replace(DEVICE, kind=Kind.RANK_SLOW)), waits=None)
+    state = IncidentState("6f1c1b52-1", 3, phase=Phase.VERIFYING)
+    restarted = replace(slow, state=state, stopped_at=Moment(NOW - 20))
+
+    waits = only(ledger_of(slow, wish=Wish.RANKS))
+    starts = only(ledger_of(restarted, wish=Wish.RANKS))
+
+    assert (waits.gpus_idle, starts.gpus_idle) == (0, 16)
 
 
 def test_an_incident_has_no_node_that_is_contested_and_the_finding_there_stays_its_own() -> None:
