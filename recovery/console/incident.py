@@ -11,8 +11,18 @@ from recovery.accounting.goodput.time_bars import WIDTH
 from recovery.api import wire
 from recovery.console.fleet import SILENT_S
 from recovery.console.views.incident_view import down_since
-from recovery.console.views.state_words import IncidentStanding, standing_word
+from recovery.console.views.state_words import (
+    INTERRUPTED,
+    STANDING,
+    STOPPING,
+    TRAINS,
+    IncidentStanding,
+    standing_word,
+    word_of,
+)
+from recovery.controller.cluster.notices import job_argument
 from recovery.journal.accounting import RecoveryPhase
+from recovery.journal.attempt_records import AttemptEnded
 from recovery.journal.incident_machine import Phase
 from recovery.journal.incident_records import (
     Decided,
@@ -20,7 +30,7 @@ from recovery.journal.incident_records import (
     IncidentOpened,
     WaitsFor,
 )
-from recovery.journal.node_records import EvidenceTaken
+from recovery.journal.node_records import EvidenceTaken, FenceWaits
 from recovery.journal.records import Entry
 
 _EVIDENCE_MAX: Final = 100
@@ -147,7 +157,14 @@ def view_page(
         _accused(view, journal),
         Blame(view.blame).legend if view.blame in {blame.value for blame in Blame} else view.blame,
         is_open,
-        _next(view, plan, check_command(view.node, own_node), job, is_open=is_open),
+        _next(
+            view,
+            plan,
+            check_command(view.node, own_node),
+            job,
+            _unproved(entries),
+            is_open=is_open,
+        ),
     )
 
 
@@ -311,23 +328,15 @@ def _next(
     plan: WaitingPlan | None,
     check: str,
     job: wire.JobView | None,
+    unproved: str,
     *,
     is_open: bool,
 ) -> Next:
+    """Return what to do now; ``unproved``: why nothing starts before a person has looked at a node, in words."""
     incident = view.incident_id
     waits_for = None if plan is None else plan.view.waits_for
     if plan is not None and waits_for == WaitsFor.NODES.value:
-        if plan.held and not plan.held[0].is_silent:
-            return Next(
-                "The plan waits for usable nodes, and goes on by itself once there are enough. Take a held one back, "
-                "or start launchers on others.",
-                f"rankmend resume --node {shlex.quote(plan.held[0].node)}",
-            )
-        return Next(
-            "The plan waits for usable nodes, and goes on by itself once there are enough. Start launchers again "
-            "on silent nodes, or on others.",
-            "rankmend status --nodes",
-        )
+        return _for_nodes(plan)
     if waits_for == WaitsFor.STORAGE.value:
         return Next(
             "The plan waits for a checkpoint folder that can be written. Make room there: it goes on by itself.",
@@ -336,29 +345,82 @@ def _next(
     if plan is not None:
         return Next("The plan waits for a person.", f"rankmend approve {incident}")
     if is_open:
-        return Next("The recovery is under way. Nothing to do.", f"rankmend why {incident}")
-    return _next_after(view, check, has_job=job is not None)
-
-
-def _next_after(view: wire.IncidentView, check: str, *, has_job: bool) -> Next:
-    """Return what is left to do; ``has_job``: the job has not ended since."""
-    incident = view.incident_id
+        return Next(_while_open(job, unproved), f"rankmend why {incident}")
     if view.outcome == Phase.ESCALATED.value:
-        if view.node and view.blame == Blame.RANK.value:
-            return Next(
-                "The job has ended. Check the node, then start the job again: it resumes from its newest checkpoint, if it has one.",
-                check,
-            )
-        return Next(
-            "The job has ended. Correct the cause, then start it again: it resumes from its newest checkpoint, if it has one.",
-            f"rankmend why {incident}",
-        )
-    if view.outcome == Phase.RECOVERED.value and view.node and view.blame == Blame.RANK.value:
-        now = "Training continues." if has_job else "The job went on, and has ended since."
+        return _next_given_up(view, check, job)
+    return _next_after(view, check, job)
+
+
+def _for_nodes(plan: WaitingPlan) -> Next:
+    """Return what brings usable nodes to a plan that waits for some."""
+    waits = "The plan waits for usable nodes, and goes on by itself once there are enough."
+    if plan.held and not plan.held[0].is_silent:
+        resume = f"rankmend resume --node {shlex.quote(plan.held[0].node)}"
+        return Next(f"{waits} Take a held one back, or start launchers on others.", resume)
+    return Next(
+        f"{waits} Start launchers again on silent nodes, or on others.", "rankmend status --nodes"
+    )
+
+
+def _while_open(job: wire.JobView | None, unproved: str) -> str:
+    """Return how the recovery goes on, and what it needs."""
+    if job is not None and job.state == INTERRUPTED:
+        return "The job's launcher has ended, so the recovery stands still. Start the same command again."
+    if job is not None and job.problem is not None:
+        return f"The recovery may stand still: {job.problem}."
+    if unproved:
+        return f"The recovery waits for a person: {unproved}."
+    return "The recovery is under way. Nothing to do."
+
+
+def _unproved(entries: Sequence[Entry]) -> str:
+    """Return why nothing starts before a person has looked at a node; empty: that is not so, or no more."""
+    reason = ""
+    for entry in entries:
+        match entry.record:
+            case FenceWaits(reason=reason):
+                pass
+            case AttemptEnded():
+                reason = ""
+    return reason
+
+
+def _next_given_up(view: wire.IncidentView, check: str, job: wire.JobView | None) -> Next:
+    """Return what to do about a job that was given up; ``job``: it stops still, or was started again."""
+    is_of_node = bool(view.node) and view.blame == Blame.RANK.value
+    command = check if is_of_node else f"rankmend why {view.incident_id}"
+    if job is not None and job.state != STOPPING:
+        return Next("The job was started again since.", command)
+    ends = "The job has ended." if job is None else "The job is being stopped."
+    act = "Check the node, then start the job" if is_of_node else "Correct the cause, then start it"
+    return Next(
+        f"{ends} {act} again: it resumes from its newest checkpoint, if it has one.", command
+    )
+
+
+def _next_after(view: wire.IncidentView, check: str, job: wire.JobView | None) -> Next:
+    """Return what is left to do after an incident; ``job``: as it stands now, None: it has ended since."""
+    incident = view.incident_id
+    if job is not None and job.state == STANDING:
+        resume = f"rankmend resume --job {job_argument(job.name, job.job_id)}"
+        return Next("The job is left stopped. To recover it:", resume)
+    if job is not None and job.incident_id not in (None, incident):
+        return Next("The job has another incident now.", f"rankmend why {job.incident_id}")
+    trains = job is not None and job.state == TRAINS
+    is_recovered = view.outcome == Phase.RECOVERED.value
+    if is_recovered and view.node and view.blame == Blame.RANK.value:
+        now = "Training continues." if trains else "The job went on, and has ended since."
+        if job is not None and not trains:
+            now = f"The job went on, and is {word_of(job.state)} now."
         counts = [charge.counts for charge in view.charges if charge.node == view.node]
-        if counts and not any(counts):
-            return Next(f"{now} Nothing counts against {view.node}.", f"rankmend why {incident}")
-        if any(counts):
-            return Next(f"{now} The incident counts against {view.node}: have it checked.", check)
-        return Next(f"{now} If this node is blamed again, have it checked.", check)
+        is_clear = bool(counts) and not any(counts)
+        advice = "If this node is blamed again, have it checked."
+        if counts:
+            advice = f"The incident counts against {view.node}: have it checked."
+        if is_clear:
+            advice = f"Nothing counts against {view.node}."
+        return Next(f"{now} {advice}", f"rankmend why {incident}" if is_clear else check)
+    if job is not None and not trains:
+        status = f"rankmend status {job_argument(job.name, job.job_id)}"
+        return Next(f"The job is {word_of(job.state)} now.", status)
     return Next("Nothing to do.", f"rankmend why {incident}")

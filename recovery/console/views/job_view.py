@@ -6,7 +6,7 @@ from typing import Final
 from recovery.api import wire
 from recovery.api.parallel_sizes import to_wire
 from recovery.console.views.checkpoint_view import view_checkpoint, view_unsaved
-from recovery.console.views.state_words import standing_of
+from recovery.console.views.state_words import STANDING, STOPPING, TRAINS, standing_of
 from recovery.controller.job.watch.rank_picture import RankPicture
 from recovery.journal.incident_machine import Phase
 from recovery.journal.ledger import Ledger, OpenIncident, Wish, stands_paused
@@ -117,15 +117,15 @@ def script_of(program: str) -> str:
 def state_of(ledger: Ledger) -> str:
     """Return how a job stands that has not ended. While an incident is open the job's word is the incident's."""
     if ledger.closing is not None:
-        return "stopping"
+        return STOPPING
     incident = ledger.incident
     if incident is not None and incident.state.phase is not Phase.RECOVERED:
         return standing_of(incident.state.phase, waits=incident.waits is not None).value
     if ledger.start_waits is not None:
         return "waiting"
     if stands_paused(ledger):
-        return "standing"
-    return "running" if ledger.wish is Wish.RANKS else "starting"
+        return STANDING
+    return TRAINS if ledger.wish is Wish.RANKS else "starting"
 
 
 def reason_of(ledger: Ledger, name: str) -> str | None:

@@ -8,7 +8,13 @@ from recovery.journal.cluster_records import Hold
 from recovery.journal.incident_machine import Phase
 from recovery.journal.job_records import OutcomeKind
 
-TRAINS: Final = "running"  # the state of a job that trains, as `recovery.console.views.job_view.state_of` returns it
+# States of a job that has not ended: of one that trains, as `recovery.console.views.job_view.state_of` returns it, ...
+TRAINS: Final = "running"
+STANDING: Final = "standing"  # ... that a pause has left stopped, ...
+STOPPING: Final = "stopping"  # ... that is on its way out, ...
+INTERRUPTED: Final = (
+    "interrupted"  # ... and whose launcher died: the same command takes it up again
+)
 
 
 class IncidentStanding(Enum):

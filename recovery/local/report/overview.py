@@ -26,6 +26,7 @@ from recovery.checkpoints.snapshots.memory import NodeMemory, newest_step_of
 from recovery.console.views.incident_view import entries_of_incident
 from recovery.console.views.job_view import UNMANAGED, reason_of, state_of, view_ledger
 from recovery.console.views.snapshot_view import view_snapshots
+from recovery.console.views.state_words import INTERRUPTED
 from recovery.journal.attempt_records import AttemptStarted, hidden_communication, hidden_io
 from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.folder.heartbeat import read_trouble
@@ -352,7 +353,7 @@ def _state(ledger: Ledger, *, is_held: bool, trouble: str | None) -> str:
     if ledger.ended is not None:
         return ledger.ended.kind.value
     if not is_held:
-        return "interrupted"  # its launcher died; the same command takes it up again
+        return INTERRUPTED
     return state_of(ledger) if trouble is None else UNMANAGED
 
 

@@ -29,11 +29,18 @@ from recovery.console.views.job_view import reason_of, state_of, view_ledger
 from recovery.console.views.state_words import standing_of, standing_word, use_of, word_of
 from recovery.controller.cluster.active_alerts import ActiveAlert
 from recovery.controller.cluster.incoming_alerts import AlertTarget
-from recovery.journal.attempt_records import AttemptStarted, Cause, Choice
+from recovery.journal.attempt_records import (
+    AttemptEnded,
+    AttemptResult,
+    AttemptStarted,
+    Cause,
+    Choice,
+)
 from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.incident_machine import Outcome, Phase
 from recovery.journal.job_records import JobOutcome, OutcomeKind
 from recovery.journal.ledger import Closing, Ledger
+from recovery.journal.node_records import FenceWaits
 from recovery.journal.records import Record
 from recovery.local.report.overview import doing_of
 from recovery.messages.exchange import NodeKinds, Stop
@@ -294,6 +301,53 @@ def test_a_finished_jobs_incident_does_not_say_that_training_continues() -> None
 
     assert "Training continues" in incident_html(view, None, job_of("running"))
     assert "Training continues" not in incident_html(view, None, None)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "job", "said", "typed"),
+    [
+        ("fencing", job_of("recovering"), "The recovery is under way. Nothing to do.", "rankmend why i-1"),
+        ("fencing", job_of("interrupted"), "The job's launcher has ended, so the recovery stands still. Start the same command again.",
+         "rankmend why i-1"),
+        ("restoring", job_of("not managed", problem="the disk is full"), "The recovery may stand still: the disk is full.",
+         "rankmend why i-1"),
+        ("escalated", None, "The job has ended. Check the node, then start the job again: it resumes from its newest checkpoint, if it has one.",
+         "ssh n1 rankmend check node"),
+        ("escalated", job_of("stopping"), "The job is being stopped. Check the node,", "ssh n1 rankmend check node"),
+        ("escalated", job_of("running"), "The job was started again since.", "ssh n1 rankmend check node"),
+        ("recovered", job_of("waiting"), "The job went on, and is waiting now.", "ssh n1 rankmend check node"),
+        ("recovered", job_of("waiting", incident_id="i-2"), "The job has another incident now.", "rankmend why i-2"),
+        ("cancelled", job_of("running", incident_id=None), "Nothing to do.", "rankmend why i-1"),
+        ("cancelled", job_of("recovering", incident_id="i-2"), "The job has another incident now.", "rankmend why i-2"),
+        ("cancelled", job_of("standing", incident_id=None), "The job is left stopped. To recover it:", "rankmend resume --job train"),
+        ("cancelled", job_of("interrupted", incident_id=None), "The job is interrupted now.", "rankmend status train"),
+        ("cancelled", None, "Nothing to do.", "rankmend why i-1"),
+    ],
+)  # fmt: skip
+def test_what_to_do_next_follows_from_how_the_job_stands_now(
+    outcome: str, job: wire.JobView | None, said: str, typed: str
+) -> None:
+    view = incident_of(outcome=outcome)
+
+    found = view_page(view, (), (), None, "", job).next
+
+    assert (found.text.startswith(said), found.command) == (True, typed), found
+
+
+def test_a_recovery_that_waits_for_a_persons_look_at_a_node_says_so_until_it_is_proved_empty() -> (
+    None
+):
+    waits = FenceWaits(
+        1, ("n1",), "nothing proves that attempt 1 is gone (silent: n1): reboot the node"
+    )
+    proved = AttemptEnded(1, AttemptResult.FAILED)
+
+    def text_after(*records: Record) -> str:
+        entries = entries_of(*((100.0, record) for record in records))
+        return view_page(incident_of(), entries, (), None, "", job_of("recovering")).next.text
+
+    assert text_after(waits) == f"The recovery waits for a person: {waits.reason}."
+    assert text_after(waits, proved) == "The recovery is under way. Nothing to do."
 
 
 def test_what_a_failed_rank_printed_last_is_on_the_incidents_page_as_text() -> None:
