@@ -267,7 +267,9 @@ class UnsavedView(Struct):
     """A job trains, and a restart could use nothing of it."""
 
     cause: str  # value of a rankmend.rank_values.Unsaved
-    since_s: float | None  # since its last save, or since it began to train; None: it never saves
+    since_s: (
+        float | None
+    )  # trained since its last save or its begin, at least; None: it never saves
     folder: str  # where checkpoints are looked for; empty: not known here, or nowhere
     example: str  # the newest that can't be restored, and why
     text: str  # all of it for people

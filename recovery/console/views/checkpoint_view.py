@@ -12,6 +12,7 @@ from recovery.journal.checkpoint_cost import (
     cost_of,
     failure_interval_s,
 )
+from recovery.journal.fold.observation_fold import trains
 from recovery.journal.ledger import Ledger, SaveHistory
 from recovery.journal.narration.narrator import describe_unsaved
 
@@ -72,8 +73,12 @@ def view_unsaved(ledger: Ledger, now_unix_s: float) -> wire.UnsavedView | None:
         return None
     if ledger.unsaved is not None:
         reported, at = ledger.unsaved.record, ledger.unsaved.at
-        since_s = reported.trained_s + max(0.0, now_unix_s - at.unix_s)
-        text = describe_unsaved(reported, since_s)
+        since_s = reported.trained_s
+        # Only what the same attempt has trained since then is known to have been training.
+        trains_on = trains(ledger) and reported.attempt == ledger.attempt
+        if trains_on:
+            since_s += max(0.0, now_unix_s - at.unix_s)
+        text = describe_unsaved(reported, since_s, is_least=not trains_on)
         return wire.UnsavedView(
             reported.cause.value, since_s, reported.folder, reported.example, text
         )

@@ -240,8 +240,8 @@ def _(record: SavesMissing) -> str:
     return describe_unsaved(record, record.trained_s)
 
 
-def describe_unsaved(record: SavesMissing, since_s: float) -> str:
-    """Return what is wrong with the saves of a job that has saved nothing for so long, and what to do."""
+def describe_unsaved(record: SavesMissing, since_s: float, *, is_least: bool = False) -> str:
+    """Return what is wrong with the saves of a job that has trained for so long, or longer, without one, and what to do."""
     where = record.folder or "--checkpoint-dir"
     match record.cause:
         case Unsaved.NONE_NEWER:
@@ -254,7 +254,8 @@ def describe_unsaved(record: SavesMissing, since_s: float) -> str:
     hint = "does the script save into this folder, and how often?"
     if record.cause is Unsaved.NONE_VALID:
         hint = f"`rankmend checkpoints {where}` says why for each one"
-    return f"for {_long(since_s)} {what}{example}: {_loses(record)}; {hint}"
+    least = "at least " if is_least else ""
+    return f"for {least}{_long(since_s)} {what}{example}: {_loses(record)}; {hint}"
 
 
 def _loses(record: SavesMissing) -> str:

@@ -9,7 +9,7 @@ from recovery.console.views.checkpoint_view import view_unsaved
 from recovery.controller.job.controller import Controller
 from recovery.controller.job.restore.restorable import MissingSaves
 from recovery.journal.attempt_records import AttemptStarted, CheckpointSeen, SavesMissing, SavesSeen
-from recovery.journal.ledger import Ledger, SaveHistory
+from recovery.journal.ledger import Ledger, SaveHistory, Wish
 from recovery.journal.narration.narrator import narrate
 from recovery.messages.candidates import CheckpointVerdict, Hindrance
 from tests.support.controller_bench import SETTINGS, Bench, begin
@@ -147,6 +147,22 @@ def test_people_are_told_once_and_status_until_it_saves(training: Bench) -> None
     trained(training, 60.0)
     assert [one.path for one in training.records(CheckpointSeen)] == ["/c/900"]
     assert view_unsaved(training.control.ledger, training.clock.unix_s()) is None
+
+
+def test_time_in_which_a_job_stands_or_waits_is_none_that_a_restart_repeats(
+    training: Bench,
+) -> None:
+    trained(training, 1.1 * HOUR_S)
+    ledger, later_unix_s = training.control.ledger, training.clock.unix_s() + 5 * HOUR_S
+    first = "for at least 60 min nothing that looks like a checkpoint"
+
+    waits = replace(ledger, wish=Wish.NOTHING)
+    restarted = replace(ledger, attempt=ledger.attempt + 1)
+
+    for stands in (waits, restarted):
+        view = view_unsaved(stands, later_unix_s)
+        assert view is not None
+        assert (view.since_s, view.text.startswith(first)) == (pytest.approx(HOUR_S, abs=60), True)
 
 
 def test_checkpoint_that_the_job_began_from_is_no_save_of_its_own() -> None:
