@@ -233,8 +233,10 @@ def _steps_to_redo(view: wire.IncidentView, job: wire.JobView | None) -> int | N
         return None
     if view.restored_step is not None:
         return max(0, highest - view.restored_step)
-    seen = None if job is None else job.checkpoint
-    return None if seen is None else seen.steps_since
+    if job is None or job.checkpoint is None:
+        return None
+    has_memory = job.snapshots is not None and job.snapshots.step is not None
+    return None if has_memory else job.checkpoint.steps_since
 
 
 def _waterfall(view: wire.IncidentView) -> tuple[PhaseBar, ...]:

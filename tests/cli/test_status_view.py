@@ -83,8 +83,17 @@ def test_of_many_jobs_those_that_need_a_person_come_first_and_the_rest_is_counte
 def test_an_open_incident_shows_since_when_the_job_is_down_and_what_it_costs() -> None:
     job = job_of(1, "recovering")
     job.down_s = 84.0
+    job.checkpoint = wire.CheckpointView(
+        "/ckpt/step_300.pt", "torch", 300, 100, 60.0, None, 1, None, None, "", None, None, None, None, 0,
+        0.0, 1.0, 1.0, None, None, None, "", "",
+    )  # fmt: skip
 
-    assert "  down 84 s so far, 8 ranks idle" in shown_of([job], [])
+    lines = shown_of([job], [])
+
+    assert "  down 84 s so far, 8 ranks idle" in lines, (
+        "what it restores is not decided: memory may have more"
+    )
+    assert any("step 300 (100 steps ago)" in line for line in lines)
 
 
 def test_a_node_that_is_held_back_is_no_spare() -> None:

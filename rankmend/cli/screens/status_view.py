@@ -367,13 +367,9 @@ def _parallel_text(reported: "wire.ParallelSizes") -> str:
 
 
 def say_down(job: "wire.JobView") -> str:
-    """Return what the open incident of a job costs so far: time, ranks, and steps to make again where they are known."""
-    assert job.down_s is not None, "called while an incident is open"
-    text = f"down {duration(job.down_s)} so far, {counted(job.world_size, 'rank')} idle"
-    seen = job.checkpoint
-    if seen is None or not seen.steps_since:
-        return text
-    return f"{text}, {counted(seen.steps_since, 'step')} to make again"
+    """Return what the open incident of a job costs so far."""
+    assert job.down_s is not None, "called while no rank trains"
+    return f"down {duration(job.down_s)} so far, {counted(job.world_size, 'rank')} idle"
 
 
 def _plan_text(plan: "wire.PlanView") -> str:

@@ -246,6 +246,18 @@ def test_a_job_that_gave_up_did_not_lose_the_fraction_of_a_second_until_then_onl
     assert "Lost in all" not in text
 
 
+def test_steps_to_make_again_are_not_counted_from_a_checkpoint_where_memory_may_have_more() -> None:
+    memory = wire.SnapshotView(
+        395, 1, 5, 1.0, 10, 10, 10, 2, 0, [], 0, 0, 2, None, None, 1.0, 1.0, None, None, "", ""
+    )
+    view, job = incident_of(), job_of("recovering", checkpoint=checkpoint_of(100))
+    restores = incident_of(restored_step=395)
+
+    assert loss_of(view, job).steps == 100
+    assert loss_of(view, msgspec.structs.replace(job, snapshots=memory)).steps is None
+    assert loss_of(restores, msgspec.structs.replace(job, snapshots=memory)).steps == 5
+
+
 def test_a_job_whose_plan_waits_while_its_ranks_train_is_not_down() -> None:
     """A slow rank, or a person's request: hours may pass until somebody approves the plan."""
     waits = incident_of(standing="waiting", outcome="opened", trained_s=None, cause="rank_slow")
