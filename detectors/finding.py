@@ -4,6 +4,7 @@ The label names below are the only ones that rankmend routes by; docs/operate/al
 with their meanings, and a test compares the list with this file.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -47,7 +48,7 @@ class Action(Enum):
 class Blame(Enum):
     """What a finding holds responsible. NOBODY is the abstention, a first-class answer."""
 
-    RANK = "rank"  # this rank, and so what it stands on
+    RANK = "rank"  # this rank, and so what it stands on; without a rank, its node
     PROGRAM = "program"  # the user's code or configuration: no machine to blame
     MEMORY = "memory"  # the kernel's or the cgroup's out-of-memory killer
     COMMUNICATION = "communication"  # the network between ranks, no single one
@@ -68,6 +69,19 @@ _LEGEND: Final = {
     Blame.USER: "a person asked for it",
     Blame.NOBODY: "nothing accuses a rank or a machine",
 }
+
+
+def blamed_in_words(blame: Blame, kind: str, ranks: Sequence[int]) -> tuple[str, str]:
+    """Return whom or what a finding of this kind about these ranks blames, in a word for people, and what that word means.
+
+    What is found of a host names the ranks on it, and blames none of them.
+    """
+    if blame is not Blame.RANK:
+        return blame.value, blame.legend
+    if kind == Kind.HOST.value or not ranks:
+        return "node", "this node, and all on it"
+    many = "these ranks, and what they run on"
+    return blame.value, blame.legend if len(ranks) == 1 else many
 
 
 # label -> meaning; an alert carries those that apply, as text

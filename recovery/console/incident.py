@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from detectors.finding import Blame
+from detectors.finding import Blame, blamed_in_words
 from detectors.wording import counted
 from recovery.accounting.goodput.time_bars import WIDTH
 from recovery.api import wire
@@ -131,7 +131,8 @@ class IncidentPage:
     phases: tuple[PhaseBar, ...]
     evidence: tuple[EvidenceLine, ...]
     accused: tuple[Accused, ...]
-    legend: str  # whom or what is blamed, in words
+    blamed: str  # whom or what, in a word ...
+    legend: str  # ... and what that means
     is_open: bool
     next: Next
 
@@ -155,7 +156,7 @@ def view_page(
         _waterfall(view),
         _evidence(entries),
         _accused(view, journal),
-        Blame(view.blame).legend if view.blame in {blame.value for blame in Blame} else view.blame,
+        *_blamed(view),
         is_open,
         _next(
             view,
@@ -166,6 +167,14 @@ def view_page(
             is_open=is_open,
         ),
     )
+
+
+def _blamed(view: wire.IncidentView) -> tuple[str, str]:
+    """Return whom or what an incident blames, and what that word means; a word that only a newer version knows stays."""
+    blame = next((item for item in Blame if item.value == view.blame), None)
+    if blame is None:
+        return view.blame, view.blame
+    return blamed_in_words(blame, view.cause, view.ranks)
 
 
 def is_open_word(word: str) -> bool:

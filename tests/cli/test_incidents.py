@@ -136,7 +136,7 @@ def test_a_follower_gets_a_line_for_each_new_or_changed_incident(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = {"id": "a-1", "job": "gpt", "opened_unix_s": 0.0, "outcome": "fencing", "blame": "rank",
-           "summary": "rank 1 died", "total_s": None, "caught_up_s": None, "restored_from": None}  # fmt: skip
+           "cause": "rank_failed", "ranks": [1], "summary": "rank 1 died", "total_s": None, "caught_up_s": None, "restored_from": None}  # fmt: skip
     looks = iter([[row], [row], [row | {"outcome": "recovered", "total_s": 7.5}]])
     monkeypatch.setattr(incidents, "_FOLLOW_S", 0.0)
 

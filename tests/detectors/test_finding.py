@@ -19,6 +19,7 @@ from detectors.finding import (
     SymptomKind,
     alert_annotations,
     alert_labels,
+    blamed_in_words,
     identity,
 )
 from recovery.messages.codec import symptom_of
@@ -134,3 +135,20 @@ def test_the_line_for_people_follows_the_symptom_and_never_the_other_way_round()
 
     assert finding.signature == "host:silent"
     assert not finding.is_persons
+
+
+@pytest.mark.parametrize(
+    ("blame", "kind", "ranks", "word", "legend"),
+    [
+        (Blame.RANK, Kind.RANK_FAILED, (3,), "rank", "this rank, and the node and device that it runs on"),
+        (Blame.RANK, Kind.RANK_FAILED, (2, 3), "rank", "these ranks, and what they run on"),
+        (Blame.RANK, Kind.HOST, (3,), "node", "this node, and all on it"),
+        (Blame.RANK, Kind.DEVICE, (), "node", "this node, and all on it"),
+        (Blame.COMMUNICATION, Kind.HOST, (3,), "communication", "the network between ranks, no single machine"),
+        (Blame.PROGRAM, Kind.RANK_FAILED, (3,), "program", "the training program or its settings, no machine"),
+    ],
+)  # fmt: skip
+def test_a_finding_about_a_node_as_a_whole_blames_no_rank_in_words(
+    blame: Blame, kind: Kind, ranks: tuple[int, ...], word: str, legend: str
+) -> None:
+    assert blamed_in_words(blame, kind.value, ranks) == (word, legend)

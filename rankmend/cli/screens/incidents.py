@@ -244,7 +244,7 @@ def _cells(row: dict[str, Any], now_unix_s: float | None) -> tuple[str, ...]:
         _loss(row, now_unix_s),
         row["job"],
         f"{_word(row)}: {_what(row)}",
-        row["blame"],
+        _blamed(row)[0],
     )
 
 
@@ -351,18 +351,26 @@ def line_of(row: dict[str, Any]) -> str:
     began = local_time(row["opened_unix_s"], "%Y-%m-%d %H:%M:%S %Z")
     outcome = _word(row)
     took = "" if row["total_s"] is None else f" after {duration(row['total_s'])}"
-    return f"{began}  {row['id']}  {row['job']}: {outcome}{took}: {_what(row)} (blamed: {row['blame']})"
+    return f"{began}  {row['id']}  {row['job']}: {outcome}{took}: {_what(row)} (blamed: {_blamed(row)[0]})"
+
+
+def _blamed(row: dict[str, Any]) -> tuple[str, str]:
+    """Return whom or what an incident blames, and what that word means."""
+    from detectors.finding import Blame, blamed_in_words
+
+    blame = next((item for item in Blame if item.value == row["blame"]), None)
+    if blame is None:  # of a newer controller
+        return row["blame"], row["blame"]
+    return blamed_in_words(blame, row["cause"], row["ranks"])
 
 
 def _legend(rows: list[dict[str, Any]]) -> Any:
     """Return the meaning of each word under "blamed" that the table shows."""
     from rich.text import Text
 
-    from detectors.finding import Blame
-
-    shown = {row["blame"] for row in rows}
-    meant = [f"{blame.value} = {blame.legend}" for blame in Blame if blame.value in shown]
-    return Text(f"blamed: {'; '.join(meant)}", style="dim")
+    shown = dict(sorted(map(_blamed, rows)))
+    meant = "; ".join(f"{word} = {legend}" for word, legend in shown.items())
+    return Text(f"blamed: {meant}", style="dim")
 
 
 def _print_story(story: "wire.Story", cost: "wire.IncidentView | None") -> None:

@@ -7,6 +7,7 @@ so that both tell the same story.
 from functools import singledispatch
 from typing import Final
 
+from detectors.finding import Finding, blamed_in_words
 from detectors.wording import counted, names_in_words, ranks_in_words
 from rankmend.rank_values import Unsaved
 from recovery.journal.attempt_records import (
@@ -177,7 +178,7 @@ def _alert_name_text(evidence: NodeEvidence) -> str:
 @details.register
 def _(record: IncidentOpened) -> list[str]:
     finding = record.failure.finding
-    lines = [f"blamed: {finding.blame.value} = {finding.blame.legend}"]
+    lines = [f"blamed: {' = '.join(_blamed(finding))}"]
     lines += [f"{evidence.source}: {evidence.text}" for evidence in finding.evidence]
     if finding.victims:
         ranks = ", ".join(str(rank) for rank in finding.victims)
@@ -312,7 +313,12 @@ def _chosen_itself(record: AttemptVerified) -> str:
 @narrate.register
 def _(record: IncidentOpened) -> str:
     finding = record.failure.finding
-    return f"incident {record.incident_id}: {finding.summary} (blamed: {finding.blame.value})"
+    word, _legend = _blamed(finding)
+    return f"incident {record.incident_id}: {finding.summary} (blamed: {word})"
+
+
+def _blamed(finding: Finding) -> tuple[str, str]:
+    return blamed_in_words(finding.blame, finding.kind.value, finding.ranks)
 
 
 @narrate.register

@@ -21,6 +21,7 @@ from recovery.journal.incident_records import (
 from recovery.journal.job_records import JobEnded, JobOpened, JobOutcome, OutcomeKind
 from recovery.journal.limits import Policy
 from recovery.journal.narration.launcher_lines import LINES_MAX, LauncherLines, next_act, unprinted
+from recovery.journal.narration.narrator import details
 from recovery.journal.node_records import Joined, NodesJoined
 from recovery.journal.records import Entry, Record
 from recovery.messages.exchange import LauncherLine
@@ -125,6 +126,17 @@ def test_a_stall_that_points_at_no_rank_names_no_node() -> None:
     (text,) = texts(LauncherLines(names_nodes=True), record)
 
     assert text == "incident ab-1: no rank advances (blamed: nobody)"
+
+
+def test_a_node_whose_launcher_ended_is_blamed_as_a_node_and_not_as_a_rank() -> None:
+    failure = opened("b").failure
+    finding = replace(failure.finding, kind=Kind.HOST, summary="b: its launcher ended")
+    record = replace(opened("b"), failure=replace(failure, finding=finding))
+
+    (text,) = texts(LauncherLines(names_nodes=True), record)
+
+    assert text == "incident ab-1: b: its launcher ended (blamed: node), on b"
+    assert details(record)[0] == "blamed: node = this node, and all on it"
 
 
 def test_a_failed_try_says_its_next_decision_once() -> None:
