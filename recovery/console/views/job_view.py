@@ -60,8 +60,8 @@ def view_ledger(
 ) -> wire.JobView:
     """Return a job as its ledger has it.
 
-    ``policy``: its limits, for what is left of its budgets; ``now_unix_s``: for its
-    newest checkpoint, whose age an ended job does not tell.
+    ``policy``: its limits, for what is left of its budgets; ``now_unix_s``: for its newest checkpoint. Of an ended job that
+    is not shown: its last save may be newer than what was checked beside training.
     """
     is_lost = ledger.unconfirmed is not None  # then budgets count as spent
     incident, adopted = ledger.incident, ledger.adopted
@@ -90,7 +90,9 @@ def view_ledger(
         restarts_left=left,
         no_progress_left=patience,
         adopted_attempt=adopted.attempt if is_lost and adopted is not None else None,
-        checkpoint=None if now_unix_s is None else view_checkpoint(ledger, now_unix_s),
+        checkpoint=None
+        if now_unix_s is None or ledger.ended is not None
+        else view_checkpoint(ledger, now_unix_s),
         snapshots=snapshots,
         parallel=to_wire(ledger.layout),
         unsaved=None if now_unix_s is None else view_unsaved(ledger, now_unix_s),

@@ -45,7 +45,8 @@ from recovery.journal.records import Record
 from recovery.local.report.overview import doing_of
 from recovery.messages.exchange import NodeKinds, Stop
 from recovery.service.jobs.views import view_findings
-from tests.support.goodput_jobs import BEGIN, OPENED, RECOVERY, entries_of, event
+from tests.support.goodput_jobs import BEGIN, END, OPENED, RECOVERY, entries_of, event
+from tests.support.job_ledgers import SEEN
 
 JOB = "00000000-0000-4000-8000-000000000001"
 NOW_UNIX_S = 2_000.0
@@ -244,6 +245,19 @@ def test_a_job_that_gave_up_did_not_lose_the_fraction_of_a_second_until_then_onl
     assert "Gave up after 0.135 s : 2 ranks no longer trained." in text
     assert "Lost until then 0.135 s" in text
     assert "Lost in all" not in text
+
+
+def test_a_job_that_has_ended_shows_no_checkpoint_that_was_checked_while_it_trained() -> None:
+    """It may have saved another one since: `rankmend checkpoints` looks for it."""
+
+    def seen_of(*records: tuple[float, Record]) -> wire.CheckpointView | None:
+        ledger = fold_all(entries_of(*BEGIN, (1_900.0, SEEN), *records))
+        return view_ledger(ledger, JOB, "train", state="any", now_unix_s=9_000.0).checkpoint
+
+    running, ended = seen_of(), seen_of(*END)
+
+    assert running is not None
+    assert (running.path, ended) == (SEEN.path, None)
 
 
 def test_steps_to_make_again_are_not_counted_from_a_checkpoint_where_memory_may_have_more() -> None:
