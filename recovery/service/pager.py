@@ -293,7 +293,8 @@ def look(
     notices = most_urgent((*found, *worker.watched.notices()))
     placed = {place.node: item.name for item in running for place in item.ledger.placement}
     alerts_now = list(_node_alerts(worker))
-    troubles = find_troubles(running, notices, alerts_now, placed, now_s)
+    unmanaged = _unmanaged(worker)
+    troubles = find_troubles(running, notices, alerts_now, placed, now_s, knows_all=not unmanaged)
     units = _judge_units(worker, site, alerts_now)
     files = {COOLANT_UNIT: site.cooling, POWER_FEED: site.power}
     bad = (
@@ -310,7 +311,7 @@ def look(
         desk.policy.budgets.nodes_held_percent,
     )
     troubles = (*bad, *troubles)
-    changes = _follow(worker, troubles, now_s, listened_s)
+    changes = _follow(worker, troubles, unmanaged, now_s, listened_s)
     unrecorded = _record(worker, changes)
     marked = (*(item.told for item in changes.open), *changes.lately)
     alerts = (*alerts_of(changes.open, links), *marks_of(marked))
@@ -323,13 +324,14 @@ def look(
 
 
 def _follow(
-    worker: Worker, troubles: tuple[PresentTrouble, ...], now_unix_s: float, listened_s: float
+    worker: Worker,
+    troubles: tuple[PresentTrouble, ...],
+    unmanaged: frozenset[str],
+    now_unix_s: float,
+    listened_s: float,
 ) -> CauseChanges:
     """Return the causes as they are now."""
     desk = worker.desk
-    unmanaged = frozenset(
-        job_id for job_id, job in worker.jobs.running.items() if job.controller is None
-    ) | frozenset(worker.jobs.fleet.jobs.keys() - worker.jobs.running.keys())  # others report these
     return follow(
         desk.ledger.causes,
         troubles,
@@ -348,6 +350,13 @@ def _follow(
         listened_s=listened_s,
         shared=_shared(worker, troubles),
     )
+
+
+def _unmanaged(worker: Worker) -> frozenset[str]:
+    """Return the jobs of which this controller knows nothing now: others report theirs."""
+    jobs = worker.jobs
+    unread = {job_id for job_id, job in jobs.running.items() if job.controller is None}
+    return frozenset(unread | (jobs.fleet.jobs.keys() - jobs.running.keys()))
 
 
 def _record(worker: Worker, changes: CauseChanges) -> str:
@@ -396,9 +405,9 @@ def _ends(worker: Worker, job_ids: set[str]) -> dict[str, str]:
             ledger = job.controller.ledger
             nodes = len(ledger.placement)
             if ledger.wish is Wish.RANKS and ledger.is_verified:
-                said[job_id] = f"trains again (attempt {ledger.attempt}, {counted(nodes, 'node')})"
+                said[job_id] = f"trains (attempt {ledger.attempt}, {counted(nodes, 'node')})"
             else:
-                said[job_id] = "its incident is over, and it does not train yet"
+                said[job_id] = "it does not train now"
         elif known is not None and known.outcome is not None:
             outcome = known.outcome
             by = worker.desk.ledger.acknowledged.get(outcome.incident_id or "")

@@ -1,4 +1,4 @@
-"""The daily record: what was over without a person, and what waits for a repair, in one message a day. Pure.
+"""The daily record: what was over without a message, and what waits for a repair, in one message a day. Pure.
 
 It covers the 24 hours before `[people] record_hour` (UTC) and stands for half a day, so that a controller that is down at that
 hour still sends it. Its label is the day: however often the controller starts, there is one message.
@@ -47,7 +47,7 @@ def daily_record(
     alone = [item for _at_s, item in ended if item.severity == Severity.INFO.value]
     lost = hours(sum(item.gpu_s_lost for _at_s, item in ended))
     summary = (
-        f"last 24 h: {len(alone)} recovered without a person, {len(ended) - len(alone)} with a message; "
+        f"24 h until {moment(due_unix_s, '%H:%M UTC')}: {len(alone)} over without a message, {len(ended) - len(alone)} with one; "
         f"{lost} rank-hours lost"
     )
     if held:

@@ -109,8 +109,10 @@ def find_troubles(
     alerts: Iterable[NodeAlert],
     placed: Mapping[str, str],
     now_unix_s: float,
+    *,
+    knows_all: bool = True,
 ) -> tuple[PresentTrouble, ...]:
-    """Return what is wrong now. ``placed``: the nodes that run ranks, with a job's name.
+    """Return what is wrong now. ``placed``: the nodes that run ranks, with a job's name; ``knows_all``: no job may run elsewhere.
 
     What is found of an incident's nodes is why it is being recovered, and asks for nobody by itself. So an incident has no node that is
     contested: a launcher that names another's node must not silence what is found there.
@@ -128,7 +130,7 @@ def find_troubles(
         found[key] = (
             _of_notice(notice, key, now_unix_s) if before is None else _joined(before, notice)
         )
-    for item in _of_alerts(alerts, placed):
+    for item in _of_alerts(alerts, placed, knows_all=knows_all):
         found[item.key] = item
     return tuple(_without(item, contested.get(item.job_id, frozenset())) for item in found.values())
 
@@ -277,7 +279,9 @@ def _joined(trouble: PresentTrouble, notice: Notice) -> PresentTrouble:
     )
 
 
-def _of_alerts(alerts: Iterable[NodeAlert], placed: Mapping[str, str]) -> Iterator[PresentTrouble]:
+def _of_alerts(
+    alerts: Iterable[NodeAlert], placed: Mapping[str, str], *, knows_all: bool
+) -> Iterator[PresentTrouble]:
     """Return one trouble for each node: what is found of its devices has one cause, or one person looks at all."""
     by_node: dict[str, list[NodeAlert]] = {}
     for alert in alerts:
@@ -296,7 +300,8 @@ def _of_alerts(alerts: Iterable[NodeAlert], placed: Mapping[str, str]) -> Iterat
         if planes:
             networks = sorted({plane.device for plane in planes if plane.device})
             more += f"; {names_in_words(networks)} network degraded" if networks else ""
-        where = f"; job {job} has ranks there" if job else "; no job of rankmend has ranks there"
+        where = "; no job of rankmend uses the node" if knows_all else ""
+        where = f"; job {job} uses the node" if job else where
         yield PresentTrouble(
             key=f"node-{node}",
             kind=FINDING,

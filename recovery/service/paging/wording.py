@@ -122,7 +122,7 @@ def _done(troubles: Sequence[PresentTrouble]) -> str:
         for trouble in troubles
         for line in (trouble.done[:1] if several else trouble.done)
     ]
-    return "\n".join(_line(line) for line in lines[:_DONE_MAX]) or "nothing yet"
+    return "\n".join(_line(line) for line in lines[:_DONE_MAX])
 
 
 def _line(text: str) -> str:

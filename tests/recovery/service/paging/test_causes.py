@@ -297,6 +297,17 @@ def test_texts_fit_a_lock_screen_and_hold_no_escape_whatever_a_job_is_named() ->
     assert "\n" not in texts["summary"]
 
 
+def test_of_a_job_that_was_given_up_a_message_does_not_say_that_nothing_was_done() -> None:
+    """What was done before is in the journal, and no longer in the trouble."""
+    given_up = replace(INCIDENT, kind=ESCALATED, done=(), gpus_idle=None, stage=Stage.GIVEN_UP)
+    site = Site()
+    (before,) = site.look(INCIDENT).open
+    (after,) = site.look(given_up).open
+
+    assert annotations_of(before)["done"] == "decided: restart in place"
+    assert "done" not in annotations_of(after)
+
+
 def test_the_daily_record_names_what_was_over_alone_and_what_waits_for_repair() -> None:
     site = Site()
     site.now_s = NOW - 3600
@@ -309,7 +320,9 @@ def test_the_daily_record_names_what_was_over_alone_and_what_waits_for_repair() 
     assert record is not None
     labels, texts, started = record
     assert (labels["day"], labels["severity"], started) == ("2027-01-15", "info", NOW)
-    assert texts["summary"].startswith("last 24 h: 1 recovered without a person, 0 with a message")
+    assert texts["summary"].startswith(
+        "24 h until 08:00 UTC: 1 over without a message, 0 with one; "
+    )
     assert "6f1c1b52-1" in texts["what"]
     assert "waits for repair: n1 gets no ranks" in texts["what"]
     assert daily_record(site.ledger.causes, [], 8, NOW - 1) is None, "not before its hour"

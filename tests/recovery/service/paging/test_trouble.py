@@ -240,9 +240,16 @@ def test_findings_of_a_node_are_one_trouble_and_urgent_only_under_a_job() -> Non
     (used,) = troubles([], hot, GPU, placed={"n1": "train"})
 
     assert (idle.severity, used.severity) == (Severity.WARNING, Severity.CRITICAL)
-    assert used.what == "GPU 3 is lost (and 1 more finding); job train has ranks there"
+    assert used.what == "GPU 3 is lost (and 1 more finding); job train uses the node"
     assert used.since_unix_s == NOW - 90
+    assert idle.what.endswith("; no job of rankmend uses the node")
     assert troubles([], replace(GPU, severity="info")) == ()
+
+
+def test_who_does_not_know_every_job_does_not_say_that_none_uses_a_node() -> None:
+    (found,) = find_troubles([], [], [GPU], {}, NOW, knows_all=False)
+
+    assert found.what == "GPU 3 is lost"
 
 
 @pytest.mark.parametrize("name", ["a b", "$(reboot)", "-x", "a;b", "x" * 101, "ü"])
