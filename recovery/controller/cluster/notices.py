@@ -373,7 +373,7 @@ def _escalated(
         yield Notice(
             NoticeKind.INCIDENT_ESCALATED,
             Severity.CRITICAL,
-            f"rankmend has given up on job {job.name}, which is stopped: {job.outcome.reason}",
+            f"rankmend has given up on job {job.name}: {job.outcome.reason}",
             f"`rankmend why {job.incident_id}` explains it; start the job again, or "
             f"`rankmend acknowledge {job.incident_id}`",
             job.job_id,
