@@ -93,7 +93,7 @@ class SlowFound:
     onset_step: int
     finding: Finding
     step_factor: float = 1.0  # by this factor every step of the job is longer
-    is_always: bool = False  # since the attempt's start
+    is_always: bool = False  # in all steps that the controller has seen of the attempt
 
 
 @dataclass(frozen=True, slots=True)

@@ -232,7 +232,10 @@ class SlowRanks:
 
     def _finding(self, slow: SlowRank, since_age_s: float) -> Finding:
         node = self._nodes.get(slow.rank, "")
-        since = "its start" if slow.is_always else f"step {slow.onset_step}"
+        # The first step seen: after a takeover, or a restart of the controller, not the attempt's first.
+        since = f"since step {slow.onset_step}"
+        if slow.is_always:
+            since = f"in all steps seen, from {slow.onset_step} on"
         grown = ", ".join(
             f"{section} {excess_s * 1e3:+.1f} ms"
             for section, excess_s in zip(SECTIONS, slow.excess_s, strict=True)
@@ -243,7 +246,7 @@ class SlowRanks:
             blame=Blame.RANK,
             summary=(
                 f"rank {slow.rank} on {node} is {slow.factor:.1f}x slower than its peers"
-                f" since {since} ({slow.section}); every step takes {slow.step_factor:.2f}x as long"
+                f" {since} ({slow.section}); every step takes {slow.step_factor:.2f}x as long"
             ),
             job_id=self._job_id,
             attempt=self._attempt,

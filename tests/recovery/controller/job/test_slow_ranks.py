@@ -243,6 +243,22 @@ def test_ranks_that_pair_up_may_differ_from_the_start() -> None:
     assert [type(record) for record in alike.run(60, slow=3)] == [SlowFound]
 
 
+def test_a_controller_that_takes_over_says_from_which_step_on_it_has_seen_a_slow_rank() -> None:
+    nodes = SimNodes()
+    nodes.run(60, slow=3)
+    nodes.watch = SlowRanks("job-1")  # another controller's
+    nodes.watch.begin(1, 4)
+
+    (found,) = nodes.run(60, slow=3)
+
+    assert isinstance(found, SlowFound)
+    assert (found.is_always, found.onset_step >= 500) == (True, True), (
+        "60 reports of 5 steps before"
+    )
+    seen = f"slower than its peers in all steps seen, from {found.onset_step} on (io)"
+    assert seen in found.finding.summary
+
+
 STAGES = tuple(ToldPlace(dp=rank % 2, pp=rank // 2) for rank in range(4))
 
 
