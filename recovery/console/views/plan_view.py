@@ -126,11 +126,11 @@ def _finding(ledger: Ledger, job_id: str, node: str | None) -> Finding:
 
 
 def _restorable_text(ledger: Ledger) -> str:
-    """Return what a failure would restore, what it would pass over, and what to type to choose otherwise."""
+    """Return what a failure could restore where memory has nothing newer, what it would pass over, and what to type to choose otherwise."""
     seen = ledger.restorable
     if seen is None:
         return "no checkpoint has been checked yet: a failure looks for one"
     step = "" if seen.step is None else f" at step {seen.step}"
-    lines = [f"restore {seen.path}{step} ({seen.label})"]
+    lines = [f"can restore {seen.path}{step} ({seen.label})"]
     lines += [f"passed over {verdict.path}: {verdict.reason}" for verdict in seen.passed_over]
     return "; ".join(lines)

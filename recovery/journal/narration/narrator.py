@@ -224,7 +224,7 @@ def _(record: CheckpointSeen) -> str:
     if record.newer_path is not None:
         name = record.newer_path.rpartition("/")[2]
         newer = f", or {name} if its save has ended by then"
-    return f"a failure now restores {record.path}{step}{newer} ({record.label}; {record.reason})"
+    return f"a failure now can restore {record.path}{step}{newer} ({record.label}; {record.reason})"
 
 
 @narrate.register

@@ -24,7 +24,7 @@ def test_a_newer_save_that_is_under_way_is_named() -> None:
 
     assert seen is not None
     assert narrate(seen) == (
-        "a failure now restores /c/step_20.npz at step 20, or step_40.npz if its save has ended by then (npz file; whole)"
+        "a failure now can restore /c/step_20.npz at step 20, or step_40.npz if its save has ended by then (npz file; whole)"
     )
 
 
@@ -38,7 +38,7 @@ def test_neither_an_older_save_nor_a_newer_damaged_one_is_named() -> None:
     seen = checkpoint_seen(ledger(), POLICY, known, SaveMeter())
 
     assert seen is not None
-    assert narrate(seen) == "a failure now restores /c/step_20.npz at step 20 (npz file; whole)"
+    assert narrate(seen) == "a failure now can restore /c/step_20.npz at step 20 (npz file; whole)"
 
 
 def test_the_save_that_was_restored_is_noted_though_it_is_younger_than_the_grace() -> None:
