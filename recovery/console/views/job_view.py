@@ -9,7 +9,7 @@ from recovery.console.views.checkpoint_view import view_checkpoint, view_unsaved
 from recovery.console.views.state_words import STANDING, STOPPING, TRAINS, standing_of
 from recovery.controller.job.watch.rank_picture import RankPicture
 from recovery.journal.incident_machine import Phase
-from recovery.journal.ledger import Ledger, OpenIncident, Wish, stands_paused
+from recovery.journal.ledger import Ledger, Wish, stands_paused
 from recovery.journal.limits import Policy, patience_left, restarts_left
 from recovery.journal.narration.cluster_narrator import describe_now
 from recovery.messages.outside import trains
@@ -97,17 +97,20 @@ def view_ledger(
         parallel=to_wire(ledger.layout),
         unsaved=None if now_unix_s is None else view_unsaved(ledger, now_unix_s),
         fabric_probe=describe_now(ledger.probes) if ledger.slow or ledger.probes.open else "",
-        down_s=None if incident is None or now_unix_s is None else down_for_s(incident, now_unix_s),
+        down_s=None if now_unix_s is None else down_for_s(ledger, now_unix_s),
     )
 
 
-def down_for_s(incident: OpenIncident, now_unix_s: float) -> float | None:
+def down_for_s(ledger: Ledger, now_unix_s: float) -> float | None:
     """Return for how long no rank trains: since an incident's fault, or since ranks that trained on were stopped; None: they train."""
-    if incident.state.phase is Phase.RECOVERED:
+    incident = ledger.incident
+    if incident is None or incident.state.phase is Phase.RECOVERED:
         return None
-    if not trains(incident.failure.finding):
-        return max(0.0, now_unix_s - incident.opened_at.unix_s) + incident.fault_age_s
     stopped_at = incident.stopped_at
+    if not trains(incident.failure.finding) or (
+        stopped_at is None and ledger.wish is not Wish.RANKS
+    ):
+        return max(0.0, now_unix_s - incident.opened_at.unix_s) + incident.fault_age_s
     return None if stopped_at is None else max(0.0, now_unix_s - stopped_at.unix_s)
 
 
