@@ -106,7 +106,9 @@ class Account:
 
     @property
     def is_lost_least(self) -> bool:
-        """Return whether it may have lost more than `lost_s`: nobody saw all its steps made again."""
+        """Return whether it may have lost more than `lost_s`: nobody saw all its steps made again, or it was left as it was."""
+        if self.state.phase is Phase.CANCELLED:
+            return not trains(self.opened.failure.finding)
         is_over = self.state.phase is Phase.RECOVERED and self.caught_up_s is None
         return is_over and self.lost_s is not None and self.steps_recomputed != 0
 

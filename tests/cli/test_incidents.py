@@ -127,6 +127,8 @@ def test_a_duration_runs_while_the_incident_is_open_and_only_by_its_own_clock() 
     assert (incidents._duration(slow, 184.0), incidents._loss(slow, 184.0)) == ("trains on", "-")
     stopped = row | {"trained_s": 70.0, "phases": {"detect_s": 0.0}}
     assert incidents._duration(stopped, 184.5) == "14 s so far"
+    left = row | {"outcome": "cancelled", "recovered_s": 60.5, "is_lost_least": True}
+    assert incidents._loss(left, 184.0) == "60.5 s and more"
     gave_up = row | {"total_s": 0.12, "outcome": "escalated"}
     assert incidents._loss(gave_up, 184.0) == "0.12 s and more"
     assert incidents._loss(row | {"outcome": "escalated"}, 184.0) == "-"

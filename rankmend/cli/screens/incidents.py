@@ -298,7 +298,8 @@ def _loss(row: dict[str, Any], now_unix_s: float | None) -> str:
     so_far = _duration(row, now_unix_s)
     # A job that was given up has lost its time until somebody starts it again.
     is_behind = row["outcome"] == "recovered" and bool(redone)
-    is_more = is_behind or (row["outcome"] == "escalated" and so_far != "-")
+    is_left = row["outcome"] == "cancelled" and row.get("is_lost_least", False)
+    is_more = is_behind or is_left or (row["outcome"] == "escalated" and so_far != "-")
     return f"{so_far} and more{steps}" if is_more else f"{so_far}{steps}"
 
 

@@ -286,6 +286,9 @@ def test_a_plan_about_ranks_that_train_costs_nothing_while_it_waits_or_once_it_i
     assert (waits.trained_s, waits.lost_s) == (None, None)
     assert (dropped.trained_s, dropped.lost_s) == (3600.0, 0.0)
     assert (failed.trained_s, failed.lost_s) == (0.0, 60.5)
+    assert (dropped.is_lost_least, failed.is_lost_least) == (False, True), (
+        "ranks may be left stopped"
+    )
 
 
 def test_an_incident_waits_until_its_plan_is_decided() -> None:
