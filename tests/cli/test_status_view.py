@@ -96,6 +96,16 @@ def test_an_open_incident_shows_since_when_the_job_is_down_and_what_it_costs() -
     assert any("step 300 (100 steps ago)" in line for line in lines)
 
 
+def test_of_a_job_whose_journal_can_not_be_read_no_number_is_shown() -> None:
+    job = job_of(1, "not managed")
+    job.problem, job.attempt, job.world_size, job.nodes = "the journal is damaged", 0, 0, 0
+
+    lines = shown_of([job], [])
+
+    assert lines[1].split("  ") == ["job-1", "not managed"]
+    assert "  the journal is damaged" in lines
+
+
 def test_a_node_that_is_held_back_is_no_spare() -> None:
     job = job_of(1, "running")
     nodes = [

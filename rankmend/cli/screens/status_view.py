@@ -274,11 +274,16 @@ def _spares(picture: Picture) -> "Mapping[str, int] | None":
 def _head(job: "wire.JobView", spares: "Mapping[str, int] | None") -> "Text":
     from rich.text import Text
 
+    state = (say_state(job.state), _COLOURS.get(job.state, "white"))
+    if job.problem is not None and not job.attempt and not job.world_size:
+        return Text.assemble(
+            (job.name, "bold"), "  ", state
+        )  # its journal is not read: no number is known
     spare = "" if spares is None else f", {counted(spares.get(job.job_id, 0), 'spare')}"
     head = Text.assemble(
         (job.name, "bold"),
         "  ",
-        (say_state(job.state), _COLOURS.get(job.state, "white")),
+        state,
         ("  paused", "yellow") if job.is_paused else "",
         f"  attempt {job.attempt}, {counted(job.world_size, 'rank')} on {counted(job.nodes, 'node')}{spare}, "
         f"{counted(job.restarts, 'restart')}{_patience(job)}, {counted(job.incidents, 'incident')}",
