@@ -214,7 +214,7 @@ def test_commands_of_the_quick_start_train_on_three_nodes_and_lost_rank_and_node
     out = output.read_text()
     assert state == "COMPLETED", out + slurm.logs()  # though srun tells of the killed launcher
     assert out.count(f"from Slurm job {job}, step 0: 4 nodes, of which 1 spare") == 1
-    assert "it is a spare" in out
+    assert "runs no ranks on this node" in out
     assert "attempt 3 makes progress on 3 ranks" in out
     assert "done: every rank ended with exit code 0" in out
     assert result(place)["step"] == STEPS

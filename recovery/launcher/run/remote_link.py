@@ -292,7 +292,7 @@ def describe(order: Order, *, is_over: bool) -> str:
     if not order.ranks and is_over:
         return f"attempt {order.attempt} is over on this node"
     if not order.ranks:
-        return f"attempt {order.attempt} runs no ranks on this node: it is a spare{_nodes(order)}"
+        return f"attempt {order.attempt} runs no ranks on this node{_nodes(order)}"
     first, last = order.ranks[0], order.ranks[-1]
     ranks = f"rank {first}" if first == last else f"ranks {first} to {last}"
     verb = "runs" if first == last else "run"

@@ -210,7 +210,7 @@ def test_a_spare_takes_the_place_of_a_lost_node_and_a_scheduler_stops_all(
     (ended,) = journaled(nodes, AttemptEnded)
     assert [(one.node, one.proof) for one in ended.proofs] == [(lost, Proof.LAST_WORD)]
     nodes.start(lost)  # comes back as a spare, and leaves as one
-    nodes.wait_said(lost, "it is a spare")
+    nodes.wait_said(lost, "runs no ranks on this node")
     nodes.running[lost].send_signal(signal.SIGTERM)
     assert nodes.wait_ends(lost) == [143], nodes.output
     eventually(

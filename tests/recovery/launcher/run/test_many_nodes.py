@@ -90,7 +90,9 @@ def test_a_refusal_is_not_waited_out() -> None:
 def test_a_spare_is_not_told_that_an_attempt_is_over() -> None:
     nothing = order(5)
 
-    assert "is a spare" in describe(nothing, is_over=False)
+    assert describe(nothing, is_over=False) == "attempt 1 runs no ranks on this node", (
+        "it may be held back"
+    )
     assert describe(nothing, is_over=True).startswith("attempt 1 is over")
     assert describe(replace(nothing, attempt=0), is_over=False).startswith("joined")
 
@@ -184,7 +186,7 @@ def test_the_start_says_how_many_nodes_train_and_how_many_wait() -> None:
     begins = replace(begins, spare_count=3)
     assert describe(begins, is_over=False).endswith("; 2 nodes train, 3 wait as spares")
     spare = replace(begins, ranks=(), group_count=1, spare_count=1)
-    assert describe(spare, is_over=False).endswith("a spare; 1 node trains, 1 waits as a spare")
+    assert describe(spare, is_over=False).endswith("this node; 1 node trains, 1 waits as a spare")
 
 
 @pytest.mark.parametrize(
