@@ -174,7 +174,7 @@ def _cause_line(record: CauseTold) -> str:
     if record.is_over:
         return f"over: {line}" + (f"; {record.end}" if record.end else "")
     idle = f"; {counted(record.gpus_idle, 'rank')} idle" if record.gpus_idle else ""
-    return line + idle + ("" if record.paged_unix_s is None else "; people were notified")
+    return line + idle + ("" if record.paged_unix_s is None else "; a message to people")
 
 
 def _scope(scope: str) -> str:

@@ -5,8 +5,13 @@ from dataclasses import replace
 import pytest
 
 from detectors.fabric.probe_evidence import ProbeSays
+from recovery.journal.cluster_records import CauseTold
 from recovery.journal.ledger import ProbesNow
-from recovery.journal.narration.cluster_narrator import describe_now, end_of_probe
+from recovery.journal.narration.cluster_narrator import (
+    describe_now,
+    end_of_probe,
+    narrate_cluster,
+)
 from recovery.journal.narration.narrator import narrate
 from recovery.journal.observation_records import (
     FabricProbeAsked,
@@ -76,3 +81,10 @@ def test_of_a_slow_rank_the_newest_reason_counts() -> None:
     entries = tuple(Entry(number, 0.0, 0.0, "", one) for number, one in enumerate(records, 1))
 
     assert slow_ranks(entries) == ["slow, most likely by nic errors; explained by rail eth1"]
+
+
+def test_a_message_to_people_is_not_said_to_have_reached_them() -> None:
+    """Where no Alertmanager is configured, or none accepts it, it reaches nobody."""
+    cause = CauseTold("c-1", 0.0, "", "", "n1", "warning", "GPU 3 is lost", paged_unix_s=1.0)
+
+    assert narrate_cluster(cause) == "c-1 (warning; n1): GPU 3 is lost; a message to people"
