@@ -122,8 +122,8 @@ def throughput_lines(throughput: Throughput) -> list[str]:
         lines.append(f"no MFU: the peak of {what} is not known")
     if len(throughput.sizes) > 1:
         shown = [
-            f"{counted(size.devices, 'GPU')} {share(size.linearity_ratio)}"
+            f"{counted(size.devices, 'rank')} {share(size.linearity_ratio)}"
             for size in throughput.sizes
         ]
-        lines.append(f"linearity by {throughput.unit} per GPU: {', '.join(shown)}")
+        lines.append(f"linearity by {throughput.unit} per rank: {', '.join(shown)}")
     return lines

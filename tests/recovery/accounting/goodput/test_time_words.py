@@ -3,7 +3,8 @@
 import pytest
 
 from rankmend.printable import duration, figure
-from recovery.accounting.goodput.time_words import gpu_hours
+from recovery.accounting.goodput.throughput import SizeRate, Throughput
+from recovery.accounting.goodput.time_words import gpu_hours, throughput_lines
 
 
 @pytest.mark.parametrize(
@@ -29,3 +30,11 @@ def test_long_times_and_many_gpu_hours_have_no_exponent() -> None:
     assert duration(0.0826) == "0.0826 s"
     assert gpu_hours(3600.0 * 1_234_567) == "1,234,567"
     assert gpu_hours(45.25) == "0.0126"
+
+
+def test_linearity_is_that_of_ranks_also_on_hosts_without_a_gpu() -> None:
+    sizes = (SizeRate(1, 10.0, 1.0), SizeRate(2, 9.0, 0.9))
+
+    (line,) = throughput_lines(Throughput(unit="tokens", sizes=sizes))
+
+    assert line == "linearity by tokens per rank: 1 rank 100.00 %, 2 ranks 90.00 %"
