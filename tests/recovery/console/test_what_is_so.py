@@ -21,7 +21,13 @@ from recovery.console.incident import (
     view_page,
     view_waiting,
 )
-from recovery.console.job_time import goodput_shares, loss_spark, sparks_of, step_times
+from recovery.console.job_time import (
+    goodput_shares,
+    loss_spark,
+    sparks_of,
+    step_times,
+    view_time,
+)
 from recovery.console.rendering import render, running_clock
 from recovery.console.source import RankTail
 from recovery.console.views.incident_view import with_clock
@@ -45,7 +51,16 @@ from recovery.journal.records import Record
 from recovery.local.report.overview import doing_of
 from recovery.messages.exchange import NodeKinds, Stop
 from recovery.service.jobs.views import view_findings
-from tests.support.goodput_jobs import BEGIN, END, OPENED, RECOVERY, entries_of, event
+from tests.support.goodput_jobs import (
+    BEGIN,
+    END,
+    FIRST,
+    OPENED,
+    RECOVERY,
+    entries_of,
+    event,
+    time_of,
+)
 from tests.support.job_ledgers import SEEN
 
 JOB = "00000000-0000-4000-8000-000000000001"
@@ -107,6 +122,15 @@ def node_html(findings: list[wire.NodeFindingView], states: dict[str, str]) -> s
         "node.html.j2", root="", node=row, views=[node_of()], states=states, findings=findings, watched=[], slurm=None, kubernetes=None,
         incidents=[], hold=None, pause=None, scope="node:n1", history=[], may=EVERYTHING, check=check_command,
         is_controller=True, now_unix_s=NOW_UNIX_S,
+    )  # fmt: skip
+
+
+def job_html(job: wire.JobView, time: JobTime | None = None) -> str:
+    ranks = wire.RankMap(JOB, 0, None, [], [], [], [], [], [], [])
+    return render(
+        "job.html.j2", root="", job=job, is_ended=False, nodes=[], nodes_left=0, plan=None, loss=0.0, incidents=[],
+        time=view_time(time), ranks=ranks, loss_curve=None, slowest=[], counts={}, highest=None, pause=None,
+        scope=f"job:{JOB}", newest=[], may=EVERYTHING, check=check_command, is_controller=True, now_unix_s=NOW_UNIX_S,
     )  # fmt: skip
 
 
@@ -327,6 +351,29 @@ def test_a_finished_jobs_incident_does_not_say_that_training_continues() -> None
 
     assert "Training continues" in incident_html(view, None, job_of("running"))
     assert "Training continues" not in incident_html(view, None, None)
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ("starting", "No rank has reported in this attempt yet."),
+        ("interrupted", "No rank runs that reports."),
+        ("waiting", "No rank runs that reports."),
+    ],
+)
+def test_a_job_of_which_nothing_runs_is_not_said_to_have_reported_nothing_yet(
+    state: str, said: str
+) -> None:
+    assert said in text_of(job_html(job_of(state)))
+
+
+def test_only_the_newest_attempt_of_a_job_can_run() -> None:
+    """The end of an older one may be on no record, as after a takeover of ranks that ran."""
+    orphaned = replace(FIRST, attempt=2, cause=Cause.TAKEOVER)
+
+    html = job_html(job_of("running"), time_of(*BEGIN, (50.0, orphaned), now_s=60.0))
+
+    assert re.findall(r"<td>(runs|-|running|failed|lost)</td>", html) == ["runs", "-"]
 
 
 @pytest.mark.parametrize(
