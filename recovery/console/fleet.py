@@ -62,11 +62,11 @@ class NodeUse(Enum):
     WAITING = "waiting"  # its ranks' job does not train now
     TRAINING = "training"
     SPARE = "spare"
-    IDLE = "idle"  # known, and no job uses it that rankmend starts or watches
+    UNASSIGNED = "unassigned"  # no job that is known here has it; what runs on it, or is left there, nobody says
 
     @property
     def is_good(self) -> bool:
-        return self in (NodeUse.WAITING, NodeUse.TRAINING, NodeUse.SPARE, NodeUse.IDLE)
+        return self in (NodeUse.WAITING, NodeUse.TRAINING, NodeUse.SPARE, NodeUse.UNASSIGNED)
 
 
 ORDER: Final = {state: place for place, state in enumerate(NodeUse)}
@@ -163,7 +163,7 @@ def view_fleet(
             windows,
             jobs,
             named(name),
-            uses.get(name, NodeUse.IDLE),
+            uses.get(name, NodeUse.UNASSIGNED),
         )
         for name in sorted(by_node, key=natural)
     )
@@ -181,7 +181,7 @@ def _row(
     windows: Sequence[wire.WindowView],
     jobs: Mapping[str, NamedJob],
     rack: str,
-    idle: NodeUse,
+    otherwise: NodeUse,
 ) -> NodeRow:
     window = next(
         (item for item in windows if any(fnmatchcase(name, pattern) for pattern in item.nodes)),
@@ -192,7 +192,7 @@ def _row(
     age_s = min(ages, default=None)
     ranks = sum(len(view.ranks) for view in views)
     is_silent = bool(views) and (age_s is None or age_s > SILENT_S)
-    state, why = idle, ""
+    state, why = otherwise, ""
     if hold is not None:
         is_drain = hold.hold == Hold.DRAIN.value
         state = NodeUse.DRAINED if is_drain else NodeUse.QUARANTINED

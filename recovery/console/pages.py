@@ -334,7 +334,7 @@ class Pages:
         job_alerts = await self._cluster_rows(viewer, name)
         row = next((node for node in fleet.nodes if node.name == name), None)
         if row is None and job_alerts:  # a message of an agent's finding leads here
-            row = NodeRow(name, NodeUse.IDLE, "-", "", 0, (), None)
+            row = NodeRow(name, NodeUse.UNASSIGNED, "-", "", 0, (), None)
         if row is None:
             raise PageError(f"no node {name[:80]}: no launcher, alert or person has named it", 404)
         scope = f"node:{name}"

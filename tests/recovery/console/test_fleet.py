@@ -42,7 +42,18 @@ def fleet_of(
 def test_a_node_with_ranks_trains_and_one_without_is_a_spare() -> None:
     fleet = fleet_of(node_of("a"), node_of("b", ranks=[]), known=("c",))
 
-    assert [row.state for row in fleet.nodes] == [NodeUse.TRAINING, NodeUse.SPARE, NodeUse.IDLE]
+    assert [row.state for row in fleet.nodes] == [
+        NodeUse.TRAINING,
+        NodeUse.SPARE,
+        NodeUse.UNASSIGNED,
+    ]
+
+
+def test_a_node_that_no_known_job_has_is_not_called_idle() -> None:
+    """Ranks of a job that was given up may be left there, as that job's end says, or those of a job that nobody here knows."""
+    (row,) = fleet_of(known=("a",)).nodes
+
+    assert row.label == "a: unassigned"
 
 
 @pytest.mark.parametrize(
@@ -51,10 +62,10 @@ def test_a_node_with_ranks_trains_and_one_without_is_a_spare() -> None:
         (["training"], NodeUse.TRAINING),
         (["training", "hung"], NodeUse.WAITING),
         (["starting"], NodeUse.WAITING),
-        (["ended"], NodeUse.IDLE),
+        (["ended"], NodeUse.UNASSIGNED),
     ],
 )
-def test_a_node_that_a_watched_job_uses_is_not_idle(states: list[str], use: NodeUse) -> None:
+def test_a_node_that_a_watched_job_uses_is_not_unassigned(states: list[str], use: NodeUse) -> None:
     jobs = [
         wire.WatchedView("j", "torch", "ann", "torchrun", "", "", 1, 2, 2, ["a"], 5, 0.1, state, 1.0, "")
         for state in states
