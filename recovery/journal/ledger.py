@@ -53,7 +53,7 @@ from recovery.journal.observation_records import (
     SlowFound,
 )
 from recovery.messages.exchange import Endpoint, Stop
-from recovery.messages.outside import NodeEvidence
+from recovery.messages.outside import NodeEvidence, trains
 
 SAVES_KEPT: Final = 16  # records; each is of one save, or of several that came fast
 _INTERVALS: Final = 5  # newest records that the usual interval is the median of
@@ -231,6 +231,12 @@ class OpenIncident:
         None  # its first plan was accepted, so that no rank trains; None: not yet
     )
     judged: Finding | None = None  # the newest failure's after the evidence; None: as it was
+
+    def cost_s(self, until: Moment) -> float:
+        """Return for how long no rank trained until a moment: from the fault on, or from when ranks that trained on were stopped."""
+        if self.stopped_at is not None and trains(self.failure.finding):
+            return self.stopped_at.until_s(until)
+        return self.fault_age_s + self.opened_at.until_s(until)
 
     def is_known_to_wait(self, plan: Plan, why: WaitReason, waits_for: WaitsFor) -> bool:
         """Return whether it is on record that such a plan waits for this, in whatever words."""

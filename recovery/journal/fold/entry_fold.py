@@ -204,8 +204,7 @@ def _with_time(  # noqa: PLR0911 - a table
     if isinstance(record, IncidentEvent) and after.incident is not None:
         return _with_stop(after, after.incident, at)
     if isinstance(record, CaughtUp) and before.behind is not None:
-        behind = before.behind
-        cost_s = behind.fault_age_s + max(0.0, behind.opened_at.until_s(at) - record.age_s)
+        cost_s = max(0.0, before.behind.cost_s(at) - record.age_s)
         return replace(after, restart_cost_s=cost_s)
     if isinstance(record, FabricProbeAsked):
         return replace(after, probes=replace(after.probes, asked_at=at))

@@ -192,8 +192,7 @@ def _with_repair(
     incident = before.incident
     if incident is None or incident.failure.finding.blame is Blame.USER:
         return history
-    since_opened_s = incident.opened_at.until_s(at) - (record.first_step_age_s or 0.0)
-    repair_s = incident.fault_age_s + max(0.0, since_opened_s)
+    repair_s = max(0.0, incident.cost_s(at) - (record.first_step_age_s or 0.0))
     return replace(history, repairs=history.repairs + 1, repaired_s=history.repaired_s + repair_s)
 
 

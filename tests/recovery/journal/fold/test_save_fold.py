@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from detectors.finding import Blame, Symptom, SymptomKind
+from detectors.finding import Blame, Kind, Symptom, SymptomKind
 from recovery.console.views.checkpoint_view import view_checkpoint
 from recovery.journal.attempt_records import (
     AttemptStarted,
@@ -18,6 +18,7 @@ from recovery.journal.attempt_records import (
 )
 from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.incident_machine import Outcome
+from recovery.journal.incident_records import CaughtUp
 from recovery.journal.job_records import JobOpened, LauncherStarted
 from recovery.journal.ledger import HALF_LIFE_S, Ledger, Restored, SaveHistory
 from recovery.journal.records import Entry, Record
@@ -90,6 +91,21 @@ def test_restart_that_a_person_asked_for_is_no_failure() -> None:
     history = fold(*records).history
 
     assert (history.failures, history.repairs) == (0.0, 0.0)
+
+
+def test_what_a_restart_cost_begins_where_ranks_that_trained_on_were_stopped() -> None:
+    """A person has approved the move of a slow rank an hour after it was planned."""
+    slow = replace(
+        OPENED, failure=replace(FAILURE, finding=replace(FAILURE.finding, kind=Kind.RANK_SLOW))
+    )
+    caught_up = CaughtUp("inc-1", 2, 121, age_s=2.0)
+    approved = [(10.0, slow), *recovery(3610.0)[1:], (3632.0, caught_up)]
+
+    ledger = fold(*approved)
+    failed = fold(*recovery(3610.0), (3632.0, caught_up))
+
+    assert (ledger.restart_cost_s, ledger.history.repair_s) == (19.75, 6.75)
+    assert (failed.restart_cost_s, failed.history.repair_s) == (20.5, 7.5)
 
 
 def test_time_in_which_no_launcher_ran_is_no_running_time_and_a_takeover_is_a_failure() -> None:
