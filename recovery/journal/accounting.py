@@ -14,6 +14,7 @@ Durations use the monotonic clock within one boot, else unix time.
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Final
 
 from detectors.finding import Blame
 from detectors.node.charges import ChargeKind
@@ -52,6 +53,17 @@ class RecoveryPhase(Enum):
     RENDEZVOUS = "rendezvous"  # the ranks meet and form their process group
     RESTORE = "restore"
     FIRST_STEP = "first_step"
+
+
+_OF_START: Final = frozenset(
+    {
+        RecoveryPhase.PREPARE,
+        RecoveryPhase.START,
+        RecoveryPhase.RENDEZVOUS,
+        RecoveryPhase.RESTORE,
+        RecoveryPhase.FIRST_STEP,
+    }
+)
 
 
 class Tier(Enum):
@@ -245,6 +257,8 @@ def _between(earlier: Entry, later: Entry) -> float:
 def _follow(run: _Run, entry: Entry, record: IncidentEvent) -> None:
     before = run.account
     state = step(before.state, record.event)
+    if before.state.phase is Phase.VERIFYING and state.phase is not Phase.RECOVERED:
+        before = _without_start(before)
     phases, trained_s = dict(before.phases), before.trained_s
     if trained_s is None:
         run.stopped_at, trained_s = entry, _between(run.opened_at, entry)
@@ -273,6 +287,12 @@ def _follow(run: _Run, entry: Entry, record: IncidentEvent) -> None:
         waits_for=None,
         trained_s=trained_s,
     )
+
+
+def _without_start(account: Account) -> Account:
+    """Return the account without what is known of an attempt's start: its ranks had made steps, and the try failed all the same."""
+    phases = {phase: took_s for phase, took_s in account.phases.items() if phase not in _OF_START}
+    return replace(account, phases=phases, notes=(), total_s=None, steps_recomputed=None)
 
 
 def _finish(run: _Run, entry: Entry, verified: AttemptVerified) -> None:

@@ -397,7 +397,7 @@ def _print_story(story: "wire.Story", cost: "wire.IncidentView | None") -> None:
         out.print(
             Text(
                 f"training went on after {took}; lost in all: {loss}"
-                if cost.total_s is not None
+                if cost.total_s is not None and cost.outcome == "recovered"
                 else f"{_word(row)}; duration: {took}",
                 style="bold",
             )

@@ -13,7 +13,14 @@ from recovery.journal.attempt_records import (
     Placement,
 )
 from recovery.journal.incident_machine import Outcome, Phase
-from recovery.journal.incident_records import Decided, Plan, PlanStep, PlanWaits, WaitsFor
+from recovery.journal.incident_records import (
+    Decided,
+    IncidentEvent,
+    Plan,
+    PlanStep,
+    PlanWaits,
+    WaitsFor,
+)
 from recovery.journal.records import Entry, Record
 from recovery.messages.exchange import SnapshotPoint
 from tests.support.goodput_jobs import FINDING, OPENED, RECOVERY, VERIFIED, event, started
@@ -253,6 +260,27 @@ def test_an_attempt_that_ends_before_it_caught_up_closes_the_loss() -> None:
     found = account((*RECOVERY[:-1], (112.5, ended)))
 
     assert (found.lost_s, found.is_lost_least) == (13.0, True)
+
+
+def test_a_try_whose_ranks_fail_after_their_first_steps_is_no_end_of_the_outage() -> None:
+    """What is known of its start belongs to the tries that failed."""
+    met = replace(VERIFIED, rendezvous_began_age_s=5.5, rendezvous_ended_age_s=3.5)
+    first = (*RECOVERY[:6], (108.0, met), (110.0, event(Outcome.FAILED, "inc-1/1/verifying")))
+    second = tuple((at_s + 20.0, again(record)) for at_s, record in RECOVERY[3:8])
+
+    failed, over = account(first), account((*first, *second))
+
+    assert (failed.total_s, failed.steps_recomputed) == (None, None)
+    assert phases(failed) == {"detect": 0.5, "decide": 0.25, "fence": 0.75, "retries": 0.0}
+    assert "rendezvous" not in phases(over), "nobody saw the second one's"
+    assert over.total_s == sum(phases(over).values()) == 27.5
+
+
+def again(record: Record) -> Record:
+    """Return a record of the first try as one of the second."""
+    if isinstance(record, IncidentEvent):
+        return event(record.event.outcome, record.event.answers.replace("inc-1/1", "inc-1/2"))
+    return started(3, 2) if isinstance(record, AttemptStarted) else record
 
 
 SLOW = replace(
