@@ -27,7 +27,12 @@ from recovery.checkpoints.formats.format import ContentFormat
 from recovery.checkpoints.formats.nvrx_local import DIRTY_PART
 from recovery.checkpoints.formats.registry import format_of
 from recovery.checkpoints.formats.tree import Tree
-from recovery.checkpoints.names import has_checkpoint_suffix, is_temporary, shown
+from recovery.checkpoints.names import (
+    has_checkpoint_suffix,
+    is_commit_mark,
+    is_temporary,
+    shown,
+)
 from recovery.messages.candidates import CheckpointFormat, CheckpointSettings
 
 OWN_FOLDER: Final = ".rankmend"  # docs/use/checkpoints.md
@@ -196,7 +201,23 @@ def check_structure(
         raise DefectError("no known layout: name the file that marks it with --checkpoint-marker")
     if survey.defect is not None:
         raise DefectError(survey.defect)
+    if settings.marker is None:
+        _check_commit_mark(tree, survey)
     return ", ".join(proofs)
+
+
+def _check_commit_mark(tree: Tree, survey: Survey) -> None:
+    """Raise where the save before has a mark that it was committed and this one has none.
+
+    Each save function has a name of its own for it: open-instruct `COMPLETED`, ezpz `.complete`, NxD `done`. One that came after
+    this save had begun may be of somebody else.
+    """
+    for name in filter(is_commit_mark, tree.missing_since_earlier()):
+        with contextlib.suppress(FileNotFoundError):
+            if os.lstat(f"{tree.earlier_path}/{name}").st_mtime < survey.oldest_unix_s:
+                raise DefectError(
+                    f"not committed: {shown(name)} is missing, which the save before has"
+                )
 
 
 def check_part(

@@ -31,18 +31,30 @@ from recovery.checkpoints.formats.registry import recognise
 from recovery.checkpoints.formats.tree import Tree
 from recovery.checkpoints.names import (
     POINTER_NAMES,
+    finished_name,
     has_checkpoint_suffix,
     has_optimizer,
+    is_converted,
+    is_copy_name,
+    is_counters_name,
     is_export,
     is_ignored,
     is_save_name,
     is_weights_name,
+    may_be_weights,
     name_weight,
     shown,
     slot_of,
     step_of,
+    unfinished_mark,
 )
-from recovery.checkpoints.order import CandidateEvidence, evidence_of, mark_written, newest_first
+from recovery.checkpoints.order import (
+    CandidateEvidence,
+    evidence_of,
+    held_by,
+    mark_written,
+    newest_first,
+)
 from recovery.checkpoints.saves import FlatSave, gather
 from recovery.checkpoints.series import SLOTS_MAX, NamePattern, find_slots, in_series, name_pattern
 from recovery.checkpoints.storage_calls import StorageCalls
@@ -116,6 +128,7 @@ class Listing:
         self._known_identities: dict[str, _Identified] = {}
         self._known_glances: dict[str, _Glanced] = {}
         self._slots: set[NamePattern] = set()  # seen to be written in turn
+        self._under_way: list[str] = []  # paths of which only a temporary file is there
         self.restored: Mapping[str, float] = {}
         """What ranks have restored, by path, and when it was saved."""
         self.written: Callable[[], Collection[str]] = frozenset
@@ -129,7 +142,7 @@ class Listing:
         """Return what may be a checkpoint. Raises SourceError when the folder can't be listed."""
         self._known_identities, self._identities = self._identities, {}
         self._known_glances, self._glances = self._glances, {}
-        self.unknown, self.evidence = (), {}
+        self.unknown, self.evidence, self._under_way = (), {}, []
         try:
             if (itself := self._sight_itself(deadline)) is not None:
                 return [itself]
@@ -138,7 +151,8 @@ class Listing:
             raise SourceError(
                 f"checkpoint folder {self.folder} can't be read: {error.strerror or error}"
             ) from error
-        saves = _join_saves(sightings, self._settings.world_size)
+        saves = _join_saves(sightings, self._settings.world_size, self._under_way)
+        saves = _without_exports(saves)
         found = list(self._marked(self._without_slot_numbers(saves)))
         self.evidence = evidence_of([seen.candidate for seen in found], self._slots, self.restored)
         return newest_first(
@@ -192,6 +206,9 @@ class Listing:
         for entry in entries[: settings.entries_max]:
             deadline.check()
             if is_ignored(entry.name) or (are_weights_exported and is_weights_name(entry.name)):
+                part = finished_name(entry.name)
+                if part is not None and part not in names:
+                    self._under_way.append(f"{folder}/{part}")
                 continue
             if entry.name in POINTER_NAMES and (text := _read_pointer(entry, deadline)):
                 pointers.append((entry.name, text))
@@ -199,7 +216,10 @@ class Listing:
                 refusal = "its name is not printable UTF-8"
                 sightings.append(_refused(Path(entry.path), None, refusal, Hindrance.DAMAGED))
             elif is_wanted(entry.name, settings.names) or entry.is_dir(follow_symlinks=False):
-                sightings += self._sight(entry, names, deadline, depth)
+                seen = self._sight(entry, names, deadline, depth)
+                if are_weights_exported and may_be_weights(entry.name):
+                    seen = (one for one in seen if one.candidate.shape.holds is Holds.STATE)
+                sightings += seen
         for name, text in pointers:
             sightings = _follow(folder, name, text, sightings)
         if len(entries) > settings.entries_max:
@@ -227,6 +247,10 @@ class Listing:
                     yield from self._list(path, deadline, depth + 1)
                 return
             if stat.S_ISREG(status.st_mode):
+                if (marker := unfinished_mark(entry.name, beside)) is not None:
+                    refusal = f"the save did not finish: {shown(marker)} lies beside it"
+                    yield _refused(path, status, refusal, Hindrance.DAMAGED)
+                    return
                 seen = self._sight_file(path, status, deadline)
                 if seen is not None:
                     yield seen
@@ -260,8 +284,9 @@ class Listing:
             if step_of(path.name) is not None or is_save_name(path.name):
                 self.unknown = (*self.unknown, shown(path.name))[:_UNKNOWN_MAX]
             return None  # a log, a configuration, data
-        is_side = identity.shape.holds is Holds.VALUES and name_weight(path.name) == 0
-        if is_side and identity.step is None and not self._settings.names:
+        is_side = name_weight(path.name) == 0 and identity.step is None
+        is_alone = identity.shape.holds is Holds.VALUES and not self._settings.names
+        if is_alone and (is_side or is_counters_name(path.name)):
             return None  # curves, predictions, arguments: no run goes on from these alone
         modified_unix_s = status.st_mtime_ns / 1e9
         candidate = Candidate(
@@ -304,6 +329,8 @@ class Listing:
         if layout is None and not has_marker and step_of(path.name) is None:
             return None
         if not is_wanted(path.name, settings.names):
+            return None
+        if is_converted(path.name, tree.top_files) and not (settings.names or has_marker):
             return None
         candidate = Candidate(
             str(path),
@@ -454,12 +481,60 @@ def _follow(root: Path, pointer: str, text: str, sightings: list[Sighting]) -> l
     return followed
 
 
-def _join_saves(sightings: list[Sighting], world_size: int) -> list[Sighting]:
-    """Return the sightings with the files of one save as one."""
+def _without_exports(sightings: list[Sighting]) -> list[Sighting]:
+    """Return the sightings, models to be used refused where the numbered folders of the run's states lie here.
+
+    Where all of these are torn, or in no form that is known here, a person decides: weights alone would lose the optimizer's state.
+    """
+    folders = [seen for seen in sightings if seen.tree is not None and _is_numbered(seen)]
+    exports = {seen.candidate.path for seen in folders if _is_model_to_use(seen)}
+    others = [seen for seen in folders if seen.candidate.path not in exports]
+    others += [
+        seen for seen in sightings if _is_numbered(seen) and seen.hindrance is Hindrance.MISSING
+    ]
+    states = [seen for seen in others if _is_state(seen)]
+    if not exports or not states:
+        return sightings
+    patterns = {name_pattern(seen.candidate) for seen in others}
+    refusal = (
+        f"a model to be used: the run's states are folders such as {shown(states[0].candidate.tag)}"
+    )
+    return [
+        replace(seen, refusal=refusal, hindrance=Hindrance.DAMAGED)
+        if seen.candidate.path in exports and name_pattern(seen.candidate) not in patterns
+        else seen
+        for seen in sightings
+    ]
+
+
+def _is_numbered(seen: Sighting) -> bool:
+    return step_of(seen.candidate.tag) is not None
+
+
+def _is_model_to_use(seen: Sighting) -> bool:
+    is_plain = seen.candidate.format in OVERWRITTEN_FOLDERS
+    return is_plain and seen.tree is not None and is_export(seen.tree.top_files)
+
+
+def _is_state(seen: Sighting) -> bool:
+    """Return whether the folder may be a run's state: of a framework's format, with folders that nobody knows, or named by a pointer."""
+    if seen.hindrance is Hindrance.MISSING:
+        return True
+    is_known = seen.candidate.format is not CheckpointFormat.FOLDER
+    may_be = is_known or (seen.tree is not None and bool(seen.tree.top_folders))
+    return (
+        may_be and held_by(seen.candidate) is Holds.STATE and not is_copy_name(seen.candidate.tag)
+    )
+
+
+def _join_saves(
+    sightings: list[Sighting], world_size: int, under_way: Collection[str]
+) -> list[Sighting]:
+    """Return the sightings with the files of one save as one. ``under_way``: paths that are temporary files yet."""
     files = {seen.candidate.path: seen for seen in sightings if seen.signature is not None}
     saves = {
         save.main.path: save
-        for save in gather([seen.candidate for seen in files.values()], world_size)
+        for save in gather([seen.candidate for seen in files.values()], world_size, under_way)
     }
     swallowed = {other.path for save in saves.values() for other in save.others}
     retained = []

@@ -69,6 +69,9 @@ _UNUSABLE: Final = re.compile(
     r"|[._-](?:partial|incomplete|part|writing|saving|unfinished)$",
     re.IGNORECASE,
 )
+_UNDER_WAY: Final = re.compile(
+    r"\.?(.+\.(?:pt|pth|ckpt|bin|npz|safetensors))[._-](?:tmp|temp|partial|incomplete|writing|saving)(?:[._-]?[A-Za-z0-9]+)?"
+)
 _NO_CHECKPOINTS: Final = frozenset({"training_args.bin", "args.bin", "config.bin"})
 _DATA_WORDS: Final = frozenset(
     {"data", "dataset", "datasets", "vocab", "tokenizer", "tokens", "pretrained"}
@@ -123,6 +126,29 @@ _COPY_WORDS: Final = frozenset(
             "base",
             "old",
         ),
+        "universal",  # DeepSpeed's ds_to_universal
+    }
+)
+# Of weights in another form than the one that training goes on from.
+_CONVERTED_WORDS: Final = frozenset(
+    {
+        *("merged", "fused", "export", "exported", "converted", "consolidated", "huggingface"),
+        *("hf", "inference", "deploy", "quantized", "int4", "int8", "awq", "gptq", "gguf", "onnx"),
+    }
+)
+# In the name of a small file that a save function writes last: `.complete`, `done`, `_SUCCESS`.
+_COMMIT_WORDS: Final = frozenset(
+    {
+        *("complete", "completed", "done", "success", "stable", "commit", "committed"),
+        *("finished", "saved"),
+    }
+)
+# In that of one which another program leaves there.
+_OTHERS_MARKS: Final = frozenset(
+    {
+        *("upload", "uploaded", "sync", "synced", "push", "pushed", "copy", "copied", "hf"),
+        *("export", "exported", "convert", "converted", "test", "tested", "val", "validated"),
+        *("archive", "archived", "verified", "training", "train"),
     }
 )
 
@@ -322,6 +348,28 @@ def is_export(names: Collection[str]) -> bool:
     return not EXPORT_NAMES.isdisjoint(names) and not has_optimizer(names)
 
 
+def unfinished_mark(name: str, beside: Collection[str]) -> str | None:
+    """Return the marker beside a file or folder that says that its save did not finish.
+
+    Source: NeMo, utils/callbacks/nemo_model_checkpoint.py `format_checkpoint_unfinished_marker_path`.
+    """
+    marker = f"{name.removesuffix('.ckpt').removesuffix('-EMA')}{UNFINISHED}"
+    return next((found for found in (marker, f"{name}{UNFINISHED}") if found in beside), None)
+
+
+def is_commit_mark(name: str) -> bool:
+    """Return whether a file of this name is what a save function writes last."""
+    words = set(re.split(r"[^a-z0-9]+", name.lower()))
+    is_mark = bool(words & _COMMIT_WORDS) and not words & (_OTHERS_MARKS | _SIDE_WORDS)
+    return is_mark and not has_checkpoint_suffix(name)
+
+
+def is_converted(name: str, names: Collection[str]) -> bool:
+    """Return whether a folder of this name and with these files is a model to be used, such as `step_200_merged`."""
+    words = set(re.split(r"[^a-z0-9]+", name.lower()))
+    return is_export(names) and not words.isdisjoint(_CONVERTED_WORDS)
+
+
 def has_optimizer(names: Collection[str]) -> bool:
     """Return whether one of these files holds an optimizer's state, by its name."""
     return any("optim" in name.lower() and has_checkpoint_suffix(name) for name in names)
@@ -330,6 +378,24 @@ def has_optimizer(names: Collection[str]) -> bool:
 def is_weights_name(name: str) -> bool:
     """Return whether `save_pretrained` and its like give this name to a model's weights."""
     return _WEIGHTS.fullmatch(name) is not None
+
+
+def may_be_weights(name: str) -> bool:
+    """Return whether scripts may put a part of a model to be used under this name, as LLaVA's `non_lora_trainables.bin`."""
+    return name.endswith(".bin") and step_of(name) is None
+
+
+def is_counters_name(name: str) -> bool:
+    """Return whether the name is that of a trainer's counters beside a state, as Megatron-Bridge's `latest_train_state.pt`."""
+    words = set(re.split(r"[^a-z]+", name.lower()))
+    is_named = bool(words & {"train", "trainer", "training"} and words & {"state", "progress"})
+    return is_named and step_of(name) is None
+
+
+def finished_name(name: str) -> str | None:
+    """Return the name that a temporary file of a save gets when it is whole; None where it tells none."""
+    found = _UNDER_WAY.fullmatch(name)
+    return None if found is None else found[1]
 
 
 def refuse_url(folder: str) -> None:

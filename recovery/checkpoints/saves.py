@@ -13,13 +13,13 @@ have to be as many as the job has ranks.
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
 from recovery.checkpoints.names import Piece, is_copy_name, piece_of, plain_rank_of
-from recovery.messages.candidates import Candidate, Holds
+from recovery.messages.candidates import Candidate, CheckpointFormat, Holds
 
 _MODEL: Final = frozenset({"model", "weights", "net", "network", "params", "module"})
 _OTHERS: Final = frozenset(
@@ -79,8 +79,14 @@ class _File:
         return f"{self.role} of {own}" if self.role else own
 
 
-def gather(candidates: Sequence[Candidate], world_size: int = 0) -> list[FlatSave]:
-    """Return the saves that consist of several files, or that lack some. ``world_size``: ranks of the job; 0: not known."""
+def gather(
+    candidates: Sequence[Candidate], world_size: int = 0, under_way: Collection[str] = ()
+) -> list[FlatSave]:
+    """Return the saves that consist of several files, or that lack some.
+
+    ``world_size``: ranks of the job; 0: not known. ``under_way``: paths of files that are not finished.
+    """
+    unfinished = dict(map(_unfinished, under_way))
     ranks = _plain_ranks(candidates, world_size)
     pieces = [ranks.get(candidate.path) or piece_of(candidate.tag) for candidate in candidates]
     files = _beside_whole_models(list(map(_file_of, candidates, pieces)))
@@ -99,9 +105,16 @@ def gather(candidates: Sequence[Candidate], world_size: int = 0) -> list[FlatSav
             series[_series(key)].append(group)
     saves: list[FlatSave] = []
     for name, members in series.items():
-        if any(len(group) > 1 or _is_apart(group[0]) for group in members):
-            saves += _compared(name, sorted(members, key=_order), world_size)
+        is_torn = any(group[0].key in unfinished for group in members)
+        if is_torn or any(len(group) > 1 or _is_apart(group[0]) for group in members):
+            saves += _compared(name, sorted(members, key=_order), world_size, unfinished)
     return saves
+
+
+def _unfinished(path: str) -> tuple[Key, str]:
+    """Return the save that a file belongs to that is not finished, and its name."""
+    candidate = Candidate(path, None, CheckpointFormat.UNKNOWN, 0, 0.0)
+    return _file_of(candidate, piece_of(candidate.tag)).key, candidate.tag
 
 
 def _plain_ranks(candidates: Iterable[Candidate], world_size: int) -> dict[str, Piece]:
@@ -231,7 +244,9 @@ def _order(group: Sequence[_File]) -> tuple[int, float]:
     return number, max(file.candidate.modified_unix_s for file in group)
 
 
-def _compared(series: Key, groups: Sequence[list[_File]], world_size: int) -> list[FlatSave]:
+def _compared(
+    series: Key, groups: Sequence[list[_File]], world_size: int, unfinished: Mapping[Key, str]
+) -> list[FlatSave]:
     """Return the saves of one series, in its order, each compared with the newest whole one before it."""
     saves: list[FlatSave] = []
     sets = [frozenset(file.label for file in group) for group in groups]
@@ -247,6 +262,8 @@ def _compared(series: Key, groups: Sequence[list[_File]], world_size: int) -> li
         elif len(group) == 1:  # alone, where each other save has several
             expected = usual
         defect = _mixed(group)
+        if (part := unfinished.get(group[0].key)) is not None:
+            defect = f"the save did not finish: {part} is a temporary file yet"
         if sets.count(labels) == 1 or len(labels) < len(usual):
             defect = defect or _lacking(group, expected, beside, world_size)
         has_ranks = len(group) > 1 and all(file.piece.is_rank for file in group)

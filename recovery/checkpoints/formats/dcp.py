@@ -141,6 +141,17 @@ def dcp_step(tree: Tree) -> int | None:
     return None
 
 
+def item_names(tree: Tree) -> frozenset[str] | None:
+    """Return the names of the items that the marker tells; None where it is missing, or too long to be read."""
+    if MARKER not in tree.files:
+        return None
+    with tree.open(MARKER) as reader:
+        content = _metadata(reader, tree)
+    if content is None:
+        return None
+    return frozenset(fqn for fqn, _place in _stored(content) if fqn is not None)
+
+
 def _step_at(reader: FileReader, offset: int, tree: Tree) -> int | None:
     """Return the number in the item at this offset: a plain one, or one in a tensor."""
     for archive in read_archives(reader):

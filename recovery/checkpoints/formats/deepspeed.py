@@ -19,6 +19,9 @@ _MODEL: Final = re.compile(r"mp_rank_([0-9]+)_model_states\.pt")
 _ZERO: Final = re.compile(
     r"(?:bf16_|fp16_)?zero_pp_rank_([0-9]+)_mp_rank_([0-9]+)_(model|optim)_states\.pt"
 )
+_UNIVERSAL: Final = (
+    "zero"  # of ds_to_universal.py, a folder of each parameter in the place of shards
+)
 _LAYER: Final = re.compile(r"layer_[0-9]+-model_([0-9]+)-model_states\.pt")
 
 
@@ -53,7 +56,8 @@ def check_deepspeed(tree: Tree) -> str:
     if models:
         require_whole_range(models, "mp_rank_{:02}_model_states.pt", model_ranks)
     kinds = {kind for kind, _rank in shards}
-    if _zero_stage(state) and "optim" not in kinds:
+    has_optimizer = "optim" in kinds or _UNIVERSAL in tree.top_folders
+    if not has_optimizer and (_zero_stage(state) or _had_shards(tree)):
         raise DefectError("zero_pp_rank_0_mp_rank_00_optim_states.pt is missing")
     for kind in sorted(kinds):
         ranks = {rank for of_kind, rank in shards if of_kind == kind}
@@ -72,6 +76,12 @@ def _first_state(tree: Tree) -> Any:
     names = [match[0] for match in tree.matching(_MODEL)]
     names += [match[0] for match in tree.matching(_ZERO) if match[3] == "model"]
     return tree.torch_content(names[0]) if names else None
+
+
+def _had_shards(tree: Tree) -> bool:
+    """Return whether the save before has shards of the optimizer."""
+    matches = map(_ZERO.fullmatch, tree.earlier)
+    return any(match is not None and match[3] == "optim" for match in matches)
 
 
 def _zero_stage(state: Any) -> int:

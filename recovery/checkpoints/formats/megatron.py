@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from recovery.checkpoints.files.pickle_stream import Opaque, step_in
 from recovery.checkpoints.files.reader import DefectError
-from recovery.checkpoints.formats.dcp import MARKER, SHARD, check_dcp
+from recovery.checkpoints.formats.dcp import MARKER, SHARD, check_dcp, item_names
 from recovery.checkpoints.formats.tree import Tree, require_whole_range
 from recovery.messages.candidates import CheckpointFormat
 
@@ -19,6 +19,7 @@ _MODEL_FILES: Final = ("model_optim_rng.pt", "model_rng.pt")
 _OPTIMIZER: Final = "distrib_optim.pt"
 COMMON: Final = "common.pt"
 CONFIG: Final = "metadata.json"
+_COMMON_ITEM: Final = "common_state"
 
 
 class MegatronFormat:
@@ -58,7 +59,7 @@ class MegatronFormat:
 
 
 class MegatronDistFormat:
-    """Distributed: PyTorch DCP shards with `common.pt`, and `metadata.json` last."""
+    """Distributed: PyTorch DCP shards, `common.pt` beside or in them, and `metadata.json` last."""
 
     format = CheckpointFormat.MEGATRON_DIST
 
@@ -85,13 +86,20 @@ def common_step(tree: Tree) -> int | None:
 
 def check_distributed(tree: Tree) -> str:
     """Return what was proved of a distributed checkpoint of Megatron core."""
-    if COMMON not in tree.files and CONFIG not in tree.files:  # --ckpt-format torch_dcp
+    items = item_names(tree)
+    holds_common = items is not None and any(name.startswith(_COMMON_ITEM) for name in items)
+    has_any = COMMON in tree.files or CONFIG in tree.files
+    if not has_any and not holds_common and CONFIG not in tree.earlier:  # --ckpt-format torch_dcp
         return check_dcp(tree)
-    tree.require(CONFIG, COMMON)
+    tree.require(CONFIG)
+    # Since Megatron-LM's pull request 5160 the shards hold it. A marker that is too long isn't read.
+    if items is not None and not holds_common:
+        tree.require(COMMON)
     backend = tree.json(CONFIG).get("sharded_backend")
     if not isinstance(backend, str):
         raise DefectError(f"{CONFIG}: it names no sharded_backend")
-    return f"{CONFIG}, {COMMON}, {check_dcp(tree)}"
+    names = f"{CONFIG}, {COMMON}" if COMMON in tree.files else CONFIG
+    return f"{names}, {check_dcp(tree)}"
 
 
 def _first_state(tree: Tree) -> Any:

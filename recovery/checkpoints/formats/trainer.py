@@ -20,10 +20,14 @@ from recovery.messages.candidates import CheckpointFormat
 STATE: Final = "trainer_state.json"
 _NAME: Final = re.compile(r"checkpoint-([0-9]+)")
 _RNG: Final = re.compile(r"rng_state_([0-9]+)\.pth")
+# PaddleNLP: each rank's last file. Its random states of all ranks are in one file, `rng_state_8.pth` of eight.
+_SIGNAL: Final = re.compile(r"saved_signal_([0-9]+)")
 _ARGUMENTS: Final = "training_args.bin"
 _OWN: Final = frozenset({_ARGUMENTS, "optimizer.pt", "scheduler.pt", "rng_state.pth"})
 _FSDP: Final = re.compile(r"(?:pytorch_model_fsdp|optimizer)_[0-9]+")
 _TAG: Final = re.compile(r"global_step[0-9]+")
+# In shards of safetensors: PaddleNLP's unified checkpoint.
+_OPTIMIZER: Final = re.compile(r"optimizer(?:-[0-9]{5}-of-[0-9]{5})?\.(?:pt|bin|safetensors|pdopt)")
 
 
 class TrainerFormat:
@@ -66,6 +70,11 @@ def _check_random_states(tree: Tree) -> str:
     Without them `Trainer` resumes all the same; but a rank that has not written its own was killed.
     """
     ranks = {int(match[1]) for match in tree.matching(_RNG)}
+    signals = {int(match[1]) for match in tree.matching(_SIGNAL)}
+    if signals:
+        count = max(ranks) if len(ranks) == 1 and 0 not in ranks else None
+        require_whole_range(signals, "saved_signal_{}", count)
+        return f"signals of {counted(len(signals), 'rank')}"
     require_whole_range(ranks, "rng_state_{}.pth")
     text = f"rng states of {counted(len(ranks), 'rank')}"
     processes = _processes(tree)
@@ -107,7 +116,7 @@ def _has_optimizer(tree: Tree) -> bool:
     folders = any(
         name.startswith("optimizer_") or _TAG.fullmatch(name) for name in tree.top_folders
     )
-    return folders or bool({"optimizer.pt", "optimizer.bin"} & tree.top_files)
+    return folders or bool(tree.matching(_OPTIMIZER))
 
 
 def _saves_optimizer(tree: Tree) -> bool:

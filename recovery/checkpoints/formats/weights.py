@@ -17,7 +17,8 @@ _SINGLE: Final = re.compile(
 def check_weights(tree: Tree) -> str | None:
     """Return what the weights consist of, None where there are none; raise for a missing shard."""
     shards = tree.matching(_SHARD)
-    for index in tree.matching(_INDEX):
+    proof = None
+    for index in tree.matching(_INDEX):  # PaddleNLP has one of the optimizer, too
         weights = tree.json(index[0]).get("weight_map")
         if not isinstance(weights, dict) or not weights:
             raise DefectError(f"{shown(index[0])}: it has no weight_map")
@@ -25,7 +26,9 @@ def check_weights(tree: Tree) -> str | None:
         for name in named:
             if name not in tree.files:
                 raise DefectError(f"{index[0]}: shard {shown(name)}, which it names, is missing")
-        return f"{len(named)} shards of {index[0]}"
+        proof = proof or f"{len(named)} shards of {index[0]}"
+    if proof is not None:
+        return proof
     if shards:
         start, _number, count = shards[0].groups()
         for number in range(1, int(count) + 1):
