@@ -4,10 +4,11 @@ import contextlib
 import os
 import re
 import stat
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path, PurePath
 from typing import Final
 
@@ -569,15 +570,13 @@ def _whole(save: FlatSave) -> Candidate:
 
 def _with_earlier(sightings: list[Sighting]) -> list[Sighting]:
     """Return the sightings, each folder with the names of the save before it."""
-    earlier: dict[object, Tree] = {}
-    found = []
-    for seen in sorted(sightings, key=lambda seen: in_series(seen.candidate)):
-        tree = seen.tree
-        if tree is not None:
-            series = name_pattern(seen.candidate)  # a torn one may look like another format
-            before = earlier.get(series)
-            earlier[series] = tree
-            if before is not None:
-                tree = replace(tree, earlier=before.top_files, earlier_path=before.path)
-        found.append(replace(seen, tree=tree))
-    return found
+    trees = {seen.candidate.path: seen.tree for seen in sightings if seen.tree is not None}
+    series: dict[NamePattern, list[Candidate]] = defaultdict(list)
+    for seen in sightings:
+        if seen.tree is not None:  # a torn one may look like another format
+            series[name_pattern(seen.candidate)].append(seen.candidate)
+    for members in series.values():
+        for before, after in pairwise(member.path for member in in_series(members)):
+            names = trees[before].top_files
+            trees[after] = replace(trees[after], earlier=names, earlier_path=before)
+    return [replace(seen, tree=trees.get(seen.candidate.path)) for seen in sightings]

@@ -134,6 +134,14 @@ _CONVERTED_WORDS: Final = frozenset(
     {
         *("merged", "fused", "export", "exported", "converted", "consolidated", "huggingface"),
         *("hf", "inference", "deploy", "quantized", "int4", "int8", "awq", "gptq", "gguf", "onnx"),
+        *("4bit", "8bit", "16bit", "32bit", "fp8", "fp16", "bf16", "fp32", "nf4", "vllm", "mlx"),
+    }
+)
+# Of what lies beside a model and its optimizer in a save.
+_BESIDE_WORDS: Final = frozenset(
+    {
+        *("dataloader", "loader", "sampler", "rng", "random", "scheduler", "sched", "lr"),
+        *("scaler", "timer", "counter", "progress", "extra"),
     }
 )
 # In the name of a small file that a save function writes last: `.complete`, `done`, `_SUCCESS`.
@@ -383,6 +391,12 @@ def is_weights_name(name: str) -> bool:
 def may_be_weights(name: str) -> bool:
     """Return whether scripts may put a part of a model to be used under this name, as LLaVA's `non_lora_trainables.bin`."""
     return name.endswith(".bin") and step_of(name) is None
+
+
+def is_beside_model(name: str) -> bool:
+    """Return whether a file of this name is neither a model's nor an optimizer's: `rng_state_0.pth`, `train_dataloader_dprank000.pt`."""
+    words = set(re.split(r"[^a-z]+", name.lower()))
+    return not words.isdisjoint(_BESIDE_WORDS)
 
 
 def is_counters_name(name: str) -> bool:

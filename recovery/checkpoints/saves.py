@@ -25,6 +25,7 @@ _MODEL: Final = frozenset({"model", "weights", "net", "network", "params", "modu
 _OTHERS: Final = frozenset(
     {"optimizer", "optim", "opt", "scheduler", "sched", "scaler", "rng", "ema", "sampler"}
 )
+_OPTIMIZER: Final = frozenset({"optimizer", "optim", "opt"})
 _FILLERS: Final = frozenset({"lr", "state", "states", "random"})
 # Of models that are trained together, the one that is the result first.
 _TOGETHER: Final = (
@@ -44,6 +45,8 @@ _WORDS: Final = re.compile(
 _NUMBER: Final = re.compile(r"[0-9]+")
 _ALIKE: Final = 0.02  # of the elements: counters that are tensors don't make a copy another kind
 _PIECES_MAX: Final = 100_000
+_RANK_DIGITS_MAX: Final = 6
+_RANKS_S: Final = 30.0  # between the files of two ranks; a rotation is as old as a save
 _ONE_SAVE_S: Final = 3600.0  # between its first and last file where no number tells saves apart
 
 Key = tuple[str, ...]
@@ -87,9 +90,10 @@ def gather(
     ``world_size``: ranks of the job; 0: not known. ``under_way``: paths of files that are not finished.
     """
     unfinished = dict(map(_unfinished, under_way))
-    ranks = _plain_ranks(candidates, world_size)
+    ranks = _plain_ranks(candidates, world_size) | _ranks_behind(candidates)
     pieces = [ranks.get(candidate.path) or piece_of(candidate.tag) for candidate in candidates]
-    files = _beside_whole_models(list(map(_file_of, candidates, pieces)))
+    files = list(map(_file_of, candidates, pieces))
+    files = _beside_other_names(_beside_whole_models(files))
     groups: dict[Key, list[_File]] = defaultdict(list)
     for file in files:
         groups[file.key].append(file)
@@ -141,6 +145,25 @@ def _plain_ranks(candidates: Iterable[Candidate], world_size: int) -> dict[str, 
     return found
 
 
+def _ranks_behind(candidates: Iterable[Candidate]) -> dict[str, Piece]:
+    """Return by path the ranks of files as AudioCraft's: `checkpoint.th` is rank 0's, `checkpoint.th.1` the next one's.
+
+    One that is older is no rank's: a rotation has renamed the save before to it.
+    """
+    by_path = {candidate.path: candidate for candidate in candidates}
+    found: dict[str, Piece] = {}
+    for candidate in by_path.values():
+        base = by_path.get(candidate.path.rpartition(".")[0])
+        digits = candidate.tag.rpartition(".")[2]
+        if base is None or not digits.isdecimal() or len(digits) > _RANK_DIGITS_MAX:
+            continue
+        steps = {file.step for file in (base, candidate) if file.is_step_exact}
+        if candidate.modified_unix_s >= base.modified_unix_s - _RANKS_S and len(steps) < 2:
+            found[base.path] = Piece(base.tag, 0, None, is_rank=True)
+            found[candidate.path] = Piece(base.tag, int(digits), None, is_rank=True)
+    return found
+
+
 def _file_of(candidate: Candidate, piece: Piece) -> _File:
     stem = piece.shared.rpartition(".")[0] or piece.shared
     words = [word.lower() for word in _WORDS.findall(stem)]
@@ -162,6 +185,31 @@ def _beside_whole_models(files: list[_File]) -> list[_File]:
         is_beside = _is_other(file) and file.piece.number is not None and whole in models
         found.append(replace(file, key=whole) if is_beside and file.key not in models else file)
     return found
+
+
+def _beside_other_names(files: list[_File]) -> list[_File]:
+    """Return the files, optimizers in the save of the models of their numbers, where only one kind of these has such numbers.
+
+    open_lm: `epoch_3.pt` is the model alone, `optimizer_3.pt` its optimizer.
+    """
+    models: dict[Key, set[Key]] = defaultdict(set)
+    for file in files:
+        if not file.role and file.piece.number is None:
+            models[_numbers(file)].add(file.key)
+    holds = {file.key: file.candidate.shape.holds for file in files if not file.role}
+    found = []
+    for file in files:
+        keys = models[_numbers(file)]
+        is_alone = file.role in _OPTIMIZER and file.candidate.shape.holds is Holds.OPTIMIZER
+        key = next(iter(keys)) if is_alone and len(keys) == 1 and file.key not in holds else None
+        is_its = key is not None and len(key) > len(_numbers(file)) and holds[key] is Holds.MODEL
+        found.append(replace(file, key=key) if key is not None and is_its else file)
+    return found
+
+
+def _numbers(file: _File) -> Key:
+    """Return the folder and the numbers of a key."""
+    return (file.key[0], *(word for word in file.key[1:] if word.isdigit()))
 
 
 def _is_other(file: _File) -> bool:

@@ -16,11 +16,11 @@ than the one before it, but for one place. A series that has gone round once is 
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
-from recovery.checkpoints.names import is_copy_name, is_set_aside, slot_of, without_values
+from recovery.checkpoints.names import is_copy_name, is_set_aside, slot_of, step_of, without_values
 from recovery.messages.candidates import Candidate, CheckpointFormat
 
 _DIGITS: Final = re.compile(r"[0-9]+")
@@ -51,9 +51,19 @@ def _shape_of(tag: str) -> str:
     return _DIGITS.sub("#", without_values(tag))
 
 
-def in_series(candidate: Candidate) -> tuple[tuple[int, ...], float]:
-    """Return a key that sorts the candidates of one pattern, the oldest first."""
-    return count_of(candidate), candidate.written_unix_s
+def in_series(members: Iterable[Candidate]) -> list[Candidate]:
+    """Return the candidates of one pattern, the oldest first.
+
+    By what their names count where the content of one does not tell its step: `epoch3` is torn, `epoch2` tells step 200.
+    """
+    listed = list(members)
+    is_exact = all(member.is_step_exact for member in listed)
+    count = count_of if is_exact else _count_in_name
+    return sorted(listed, key=lambda member: (count(member), member.written_unix_s))
+
+
+def _count_in_name(candidate: Candidate) -> tuple[int, ...]:
+    return count_of(replace(candidate, step=step_of(candidate.tag)))
 
 
 def count_of(candidate: Candidate) -> tuple[int, ...]:

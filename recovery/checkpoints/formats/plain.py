@@ -17,13 +17,14 @@ from recovery.checkpoints.formats.weights import check_weights
 from recovery.checkpoints.names import (
     has_checkpoint_suffix,
     has_optimizer,
+    is_beside_model,
     is_export,
     is_save_name,
     piece_of,
     shown,
     step_of,
 )
-from recovery.messages.candidates import CheckpointFormat
+from recovery.messages.candidates import CheckpointFormat, Holds
 
 DLROVER_TRACKER: Final = "dlrover_latest.txt"
 DLROVER_STAGE: Final = "._dlrover_ckpt_stage"
@@ -33,6 +34,8 @@ LEROBOT_FOLDERS: Final = frozenset({"pretrained_model", "training_state"})
 _OPTIMIZER_FOLDER: Final = re.compile(
     r"(?:model_and_)?(?:optim|optimizers?)(?:_states?)?", re.IGNORECASE
 )
+_IDENTIFIED_MAX: Final = 4  # files whose content is looked at
+_TRAINED: Final = frozenset({Holds.STATE, Holds.MODEL, Holds.OPTIMIZER})
 _NUMBER: Final = re.compile(r"[0-9]+")
 
 
@@ -71,6 +74,7 @@ class TorchFolderFormat:
         if tree.top_folders >= LEROBOT_FOLDERS:  # the optimizer is written last but for a scheduler
             names = ("training_step.json", "optimizer_state.safetensors")
             tree.require(*(f"training_state/{name}" for name in names))
+        _check_holds_model(tree)
         _check_folders(tree)
         if step_of(tree.name) is None:  # its files are overwritten one after the other
             _check_is_one_save(tree)
@@ -115,6 +119,21 @@ def _optimizer_folders(tree: Tree) -> list[str]:
     if len(tree.top_folders) < 2:
         return []
     return [name for name in sorted(tree.top_folders) if _OPTIMIZER_FOLDER.fullmatch(name)]
+
+
+def _check_holds_model(tree: Tree) -> None:
+    """Raise where all that was saved are states of what lies beside a model, such as a data loader's or random numbers'.
+
+    Megatron-Energon saves the loader's before the model.
+    """
+    names = sorted(filter(has_checkpoint_suffix, tree.files))
+    if not (is_beside_model(tree.name) or all(map(is_beside_model, names))):
+        return
+    for name in names[:_IDENTIFIED_MAX]:
+        with tree.open(name) as reader:
+            if identify(reader, tree.deadline).shape.holds in _TRAINED:
+                return
+    raise DefectError("neither a model nor an optimizer is in it")
 
 
 def _check_folders(tree: Tree) -> None:

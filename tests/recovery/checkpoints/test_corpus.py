@@ -1,6 +1,7 @@
 """A restart begins from what a person would have chosen: every folder of the corpus."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,13 +10,14 @@ from recovery.checkpoints.finder import CheckpointFinder
 from tests.recovery.checkpoints.corpus import CORPUS, Folder
 from tests.recovery.checkpoints.corpus_layouts import LAYOUTS, REPORTED
 from tests.recovery.checkpoints.corpus_projects import PROJECTS
+from tests.recovery.checkpoints.corpus_sites import SIBLINGS, SITES, Site
 
 pytestmark = pytest.mark.process
 
 BEGIN_UNIX_S = 1_900_000_000.0
 
 
-def build(root: Path, folder: Folder) -> None:
+def build(root: Path, folder: Folder | Site) -> None:
     """Write the files, a minute apart."""
     for at, entry in enumerate(folder.files):
         name, _arrow, target = entry[0].partition(" -> ")
@@ -51,8 +53,26 @@ def test_a_restart_begins_from_what_a_person_would_choose(tmp_path: Path, folder
         )
 
 
+@pytest.mark.parametrize("site", [*SITES, *SIBLINGS], ids=lambda site: site.name)
+def test_a_restart_begins_from_the_next_one_of_a_chain_once_those_before_it_are_gone(
+    tmp_path: Path, site: Site
+) -> None:
+    build(tmp_path, site)
+
+    for wanted in site.chain:
+        verdicts = CheckpointFinder(tmp_path).find(0.0)
+        chosen = next((one.candidate for one in verdicts if one.is_valid), None)
+        name = "" if chosen is None else os.path.relpath(chosen.path, tmp_path)
+
+        truths = (wanted,) if isinstance(wanted, str) else wanted
+        assert name in truths, [(one.candidate.tag, one.reason) for one in verdicts]
+        for path in () if chosen is None else map(Path, (chosen.path, *chosen.parts)):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
 def test_the_corpus_is_large_and_each_folder_has_a_name_and_a_source() -> None:
     assert len(CORPUS) >= 120
-    folders = [*CORPUS, *PROJECTS, *LAYOUTS, *REPORTED]
+    assert len(SITES) >= 77
+    folders = [*CORPUS, *PROJECTS, *LAYOUTS, *REPORTED, *SITES, *SIBLINGS]
     assert len({folder.name for folder in folders}) == len(folders)
     assert all(folder.source for folder in folders)
