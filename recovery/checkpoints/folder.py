@@ -31,6 +31,7 @@ from recovery.checkpoints.names import (
     has_checkpoint_suffix,
     is_commit_mark,
     is_temporary,
+    is_unfinished_mark,
     shown,
 )
 from recovery.messages.candidates import CheckpointFormat, CheckpointSettings
@@ -114,7 +115,8 @@ def survey_folder(folder: str, settings: CheckpointSettings, deadline: Deadline)
                 name = entry.path[start:]
                 if entry.name == OWN_FOLDER or DIRTY_PART.fullmatch(entry.name):
                     continue
-                if is_temporary(entry.name):
+                is_mark = depth == 0 and is_unfinished_mark(entry.name)
+                if is_mark or is_temporary(entry.name):
                     defects.append(f"a save was under way: {shown(name)} is left in it")
                 if entry.is_symlink():
                     defects.append(f"{shown(name)} in it is a link")

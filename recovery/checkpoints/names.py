@@ -144,20 +144,16 @@ _BESIDE_WORDS: Final = frozenset(
         *("scaler", "timer", "counter", "progress", "extra"),
     }
 )
-# In the name of a small file that a save function writes last: `.complete`, `done`, `_SUCCESS`.
-_COMMIT_WORDS: Final = frozenset(
-    {
-        *("complete", "completed", "done", "success", "stable", "commit", "committed"),
-        *("finished", "saved"),
-    }
+# Names of the small files by which save functions say that a save is whole, or is not yet.
+_WHOLE_MARK: Final = re.compile(
+    r"[._]*(?:(?:is|save|checkpoint|ckpt)[-_. ]?)?"
+    r"(?:completed?|done|success|stable|commit(?:ted)?|commit_success|finished|ready)(?:\.(?:txt|json|flag|marker))?",
+    re.IGNORECASE,
 )
-# In that of one which another program leaves there.
-_OTHERS_MARKS: Final = frozenset(
-    {
-        *("upload", "uploaded", "sync", "synced", "push", "pushed", "copy", "copied", "hf"),
-        *("export", "exported", "convert", "converted", "test", "tested", "val", "validated"),
-        *("archive", "archived", "verified", "training", "train"),
-    }
+_UNDER_WAY_MARK: Final = re.compile(
+    r"[._]*(?:(?:is|save|checkpoint|ckpt)[-_. ]?)?"
+    r"(?:incomplete|unfinished|in[-_]?progress|uncommitted|writing|saving)(?:\.(?:txt|json|flag|marker))?",
+    re.IGNORECASE,
 )
 
 
@@ -365,11 +361,14 @@ def unfinished_mark(name: str, beside: Collection[str]) -> str | None:
     return next((found for found in (marker, f"{name}{UNFINISHED}") if found in beside), None)
 
 
+def is_unfinished_mark(name: str) -> bool:
+    """Return whether scripts leave a file of this name in a folder until its save is whole: `INCOMPLETE`, `.in_progress`."""
+    return _UNDER_WAY_MARK.fullmatch(name) is not None
+
+
 def is_commit_mark(name: str) -> bool:
-    """Return whether a file of this name is what a save function writes last."""
-    words = set(re.split(r"[^a-z0-9]+", name.lower()))
-    is_mark = bool(words & _COMMIT_WORDS) and not words & (_OTHERS_MARKS | _SIDE_WORDS)
-    return is_mark and not has_checkpoint_suffix(name)
+    """Return whether a file of this name is what a save function writes last: `.complete`, `done`, `_SUCCESS`."""
+    return _WHOLE_MARK.fullmatch(name) is not None
 
 
 def is_converted(name: str, names: Collection[str]) -> bool:

@@ -239,9 +239,10 @@ def _is_short(file: _File) -> bool:
 
 
 def _is_apart(file: _File) -> bool:
-    """Return whether a file alone in its save is known to lack others: an optimizer's."""
+    """Return whether a file alone in its save is known to lack others: an optimizer's, or one of several by its name."""
     first = file.role.split(" ")[0]
-    return file.piece.number is None and first in _OTHERS
+    is_of_several = file.piece.number is not None and (file.piece.count or 0) > 1
+    return is_of_several or (file.piece.number is None and first in _OTHERS)
 
 
 def _by_any_word(files: Iterable[_File]) -> dict[Key, list[_File]]:

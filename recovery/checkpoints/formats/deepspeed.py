@@ -7,6 +7,7 @@ Source: deepspeed 0.18.2, runtime/engine.py, `save_checkpoint` and `_get_zero_ck
 
 import re
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import Any, Final
 
 from detectors.wording import counted
@@ -22,7 +23,7 @@ _ZERO: Final = re.compile(
 _UNIVERSAL: Final = (
     "zero"  # of ds_to_universal.py, a folder of each parameter in the place of shards
 )
-_LAYER: Final = re.compile(r"layer_[0-9]+-model_([0-9]+)-model_states\.pt")
+_LAYER: Final = re.compile(r"(layer_[0-9]+)-model_[0-9]+-model_states\.pt")
 
 
 class DeepSpeedFormat:
@@ -59,6 +60,9 @@ def check_deepspeed(tree: Tree) -> str:
     has_optimizer = "optim" in kinds or _UNIVERSAL in tree.top_folders
     if not has_optimizer and (_zero_stage(state) or _had_shards(tree)):
         raise DefectError("zero_pp_rank_0_mp_rank_00_optim_states.pt is missing")
+    lacking = min(_layers(tree.earlier) - _layers(tree.top_files), default=None)
+    if lacking is not None:
+        raise DefectError(f"the files of {lacking} are missing: the save before has them")
     for kind in sorted(kinds):
         ranks = {rank for of_kind, rank in shards if of_kind == kind}
         name = f"zero_pp_rank_*_mp_rank_{{:02}}_{kind}_states.pt"
@@ -76,6 +80,11 @@ def _first_state(tree: Tree) -> Any:
     names = [match[0] for match in tree.matching(_MODEL)]
     names += [match[0] for match in tree.matching(_ZERO) if match[3] == "model"]
     return tree.torch_content(names[0]) if names else None
+
+
+def _layers(names: Iterable[str]) -> set[str]:
+    """Return the layers of a pipeline that have files among these."""
+    return {match[1] for match in map(_LAYER.fullmatch, names) if match is not None}
 
 
 def _had_shards(tree: Tree) -> bool:

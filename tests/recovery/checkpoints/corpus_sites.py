@@ -3,8 +3,8 @@
 A chain says what a restart begins from, and what it begins from once that has been removed, and so on: second choices in their
 order. "" ends a chain where nothing that is left is a checkpoint, or where a person has to decide.
 
-SITES are the first round of 54 and a later one of 23; 45 and 20 of these were right at first sight. SIBLINGS were invented after
-each round, five or so for each kind that was wrong.
+SITES are three rounds of 54, 23 and 20; 45, 20 and 17 of these were right at first sight, each with the rules that the rounds before it
+had mended. SIBLINGS were invented after each round, five or so for each kind that was wrong.
 """
 
 import pickle
@@ -193,6 +193,27 @@ def apart(n: int, o: bool = True) -> Any:
     return [(f'epoch_{n}.pt', model()), *([(f'optimizer_{n}.pt', optimizer())] if o else [])]
 
 
+def nemo2(b: str) -> Any:
+    return [(f'{b}/weights/' + f[0].removeprefix('x/'), f[1]) for f in mcore('x', 1)] + [(f'{b}/context/model.yaml', b'a: 1')]
+
+
+def farm(e: int, s: int) -> Any:
+    return inn(f'epoch_{e}_step_{s}', ('language_model.bin', model()), ('prediction_head_0.bin', model(SMALL)), ('language_model_config.json', b'{}'), ('trainer_checkpoint', torch_file({'optimizer': adam(NET), 'from_epoch': e})))
+
+
+def layers(n: int, ls: Any, ms: Any = (0,)) -> Any:
+    return [*((f'global_step{n}/layer_{i:02d}-model_{m:02d}-model_states.pt', model()) for i in ls for m in ms), *deepspeed('', n)]
+
+
+def verl_megatron(n: int, end: bool = True) -> Any:
+    return [*mcore(f'global_step_{n}/actor/dist_ckpt', n, True, end), (f'global_step_{n}/actor/huggingface/config.json', b'{}'), *([(f'global_step_{n}/data.pt', values(a=1))] if end else [])]
+
+
+def diffusers(n: int, whole: bool = True) -> Any:
+    models = [f for k in ('unet_ema', 'unet') for f in inn(f'checkpoint-{n}/{k}', ('diffusion_pytorch_model.safetensors', safe()), ('config.json', b'{}'))]
+    return [*models, *(inn(f'checkpoint-{n}', ('optimizer.bin', optimizer()), ('scheduler.bin', values(a=1)), ('random_states_0.pkl', b'\x80\x02}.')) if whole else [])]
+
+
 def automodel(b: str, end: int = 4) -> Any:
     parts: list[Any] = [dcp(f'{b}/model'), dcp(f'{b}/optim', 2, end > 1)]
     parts.append([*((f'{b}/rng/rng_rank_{r}.pt', values(a=1)) for r in (0, 1)), *((f'{b}/dataloader/dataloader_dp_rank_{r}.pt', values(a=1)) for r in (0, 1))])
@@ -280,6 +301,26 @@ SITES: Final = (
     site('ray-project/ray', 'Lightning in folders that count reports', ('checkpoint_000001', 'checkpoint_000000', ''), *((f'checkpoint_{n:06d}/checkpoint.ckpt', lightning(100 * n + 100, n)) for n in (0, 1)), ('checkpoint_tmp_9f3a12/checkpoint.ckpt', lightning(300, 2)), ('.validate_storage_marker', b''), ('result.json', b'{}')),
     site('mindspore', 'protobuf', ('',), *((f'net-{e}_100.ckpt', b'\n\x10\n\x06weight' + bytes(200)) for e in (9, 10))),
     site('flock and Hugging Face', 'locks beside', ('step_200.pt', 'step_100.pt', ''), *(x for n in (100, 200) for x in ((f'step_{n}.pt', state(step=n)), (f'step_{n}.pt.lock', b''))), ('step_300.pt.lock', b'')),
+    site('NVIDIA-NeMo/Automodel#3390', 'LATEST is stale after the quota', ('epoch_0_step_69999', 'epoch_0_step_59999', ''), automodel('epoch_0_step_59999'), ('LATEST -> epoch_0_step_59999', b''), automodel('epoch_0_step_69999')),
+    site('huggingface/transformers#37260', 'the first save of a new run: nothing tells it from a copied folder', (('checkpoint-100', 'checkpoint-700'),), *(at(n, c, m) for m, k in ((1, 500), (2, 600), (3, 700), (500, 100)) for n, c in trainer(f'checkpoint-{k}', k))),
+    site('deepmodeling/deepmd-kit#5420', 'a link, and an average of its own series', ('model.ckpt-2000.pt', 'model.ckpt-1000.pt'), *(x for n in (1000, 2000) for x in ((f'model.ckpt-{n}.pt', torch_file({'model': NET, 'optimizer': adam(NET)})), (f'model.ckpt_ema-{n}.pt', model(key='model')))), ('model.ckpt.pt -> model.ckpt-2000.pt', b''), ('checkpoint', b'model.ckpt-2000.pt'), ('lcurve.out', b'x')),
+    site('NVIDIA-NeMo/Speech#12804', 'a bad one that a person renamed', ('gpt--step=2000-last', ''), nemo2('gpt--step=2000-last'), nemo2('bad_gpt--step=3000-last')),
+    site('deepset-ai/FARM#279', 'steps that begin anew in each epoch', ('epoch_2_step_200', 'epoch_1_step_300'), farm(1, 150), farm(1, 300), farm(2, 200)),
+    site('awslabs/awsome-distributed-ai#190', 'cancelled in a sharded save', ('llama_v2-100steps', ''), dcp('llama_v2-100steps'), dcp('llama_v2-200steps', 2, False)),
+    site('llnl/scr', 'files of ranks, one missing', ('ckpt.12', ), *((f'ckpt.12/rank_{r}.ckpt', state(step=12)) for r in (0, 1)), ('.scr/index.scr', b'x'), ('ckpt.18/rank_0.ckpt', state(step=18))),
+    site('shootthesound/Fizgig#19', 'a state that a pause left', ('pause-state', 'lora-000010-state'), accelerate('lora-000010-state'), ('lora-000010.safetensors', safe(SMALL)), accelerate('pause-state'), ('lora-000012.safetensors', safe(SMALL))),
+    site('microsoft/CodeBERT', 'checkpoint-last and checkpoint-best', ('checkpoint-last', ('checkpoint-best-ppl', '')), inn('checkpoint-best-bleu', ('pytorch_model.bin', model())), inn('checkpoint-last', ('pytorch_model.bin', model()), ('optimizer.pt', optimizer()), ('scheduler.pt', values(a=1)), ('step_file.txt', b'900')), inn('checkpoint-best-ppl', ('pytorch_model.bin', model()))),
+    site('awslabs/graphstorm', 'the optimizer of the newest is missing', ('epoch-0',), inn('epoch-0', ('model.bin', model()), ('optimizers.bin', optimizer())), inn('epoch-1', ('model.bin', model()))),
+    site('bigscience-workshop/Megatron-DeepSpeed#159', 'a layer of the newest is missing', ('global_step100',), layers(100, (1, 3, 4)), layers(200, (1, 3)), ('latest', b'global_step200')),
+    site('verl-project/verl', 'Megatron below the actor, killed before the data', ('global_step_10', ''), verl_megatron(10), ('latest_checkpointed_iteration.txt', b'10'), verl_megatron(20, False)),
+    site('THUDM/slime', 'states of the rollout beside', ('iter_0000020', 'iter_0000010', ''), *(x for n in (10, 20) for x in (*mcore(f'iter_{n:07d}', n), (f'rollout/global_dataset_state_dict_{n}.pt', values(sample_offset=n)))), ('latest_checkpointed_iteration.txt', b'20'), inn('hf', ('model.safetensors', safe()), ('config.json', b'{}'))),
+    site('huggingface/diffusers --use_ema', 'killed after the model and its average', ('checkpoint-500', ''), diffusers(500), diffusers(1000, False)),
+    site('pytorch/xla FSDP', 'ranks with their count, a consolidated model, the newest lacks one', ('ckpt_epoch_1_rank-00000000-of-00000002.pth', ('ckpt_epoch_1_consolidated.pth', '')), *((f'ckpt_epoch_1_rank-0000000{r}-of-00000002.pth', state(epoch=1)) for r in (0, 1)), ('ckpt_epoch_1_consolidated.pth', model(key='model')), ('ckpt_epoch_2_rank-00000000-of-00000002.pth', state(epoch=2))),
+    site('Jupyter', 'its hidden copies', ('step_200.pt', 'step_100.pt', ''), *((f'step_{n}.pt', state(step=n)) for n in (100, 200)), ('.ipynb_checkpoints/step_300-checkpoint.pt', state(step=300))),
+    site('a person before an upgrade', 'the newest torn, a copy of it kept', (('checkpoint-200.bak', 'checkpoint-100'),), trainer('checkpoint-100', 100), trainer('checkpoint-200.bak', 200), [f for f in trainer('checkpoint-200', 200) if 'trainer_state' not in f[0] and 'rng' not in f[0]]),
+    site('scripts, a mark while they save', 'INCOMPLETE in the newest', ('step_200', 'step_100', ''), *(model_folder(f'step_{n}') for n in (100, 200)), ('step_300/INCOMPLETE', b''), model_folder('step_300')),
+    site('huggingface_hub', 'a download under way in the newest', ('checkpoint-200', 'checkpoint-100', ''), *(x for n in (100, 200) for x in trainer(f'checkpoint-{n}', n)), trainer('checkpoint-300', 300), ('checkpoint-300/optimizer.pt.7f3a.incomplete', torn(optimizer()))),
+    site('cloud-storage sync', 'duplicates that a conflict made', (('step_200.pt', 'step_200 (conflicted copy 2026-01-02).pt'),), ('step_100.pt', state(step=100)), ('step_200.pt', state(step=200)), ('step_200 (conflicted copy 2026-01-02).pt', state(step=200)), ('step_150 (conflicted copy 2026-01-02).pt', state(step=150))),
 )
 SIBLINGS: Final = (
     sibling('unfinished: marker with the whole name', ('a-step=1.ckpt', ''), ('a-step=1.ckpt', lightning(1, 0)), ('a-step=2.ckpt-unfinished', b''), ('a-step=2.ckpt', lightning(2, 0))),
@@ -355,4 +396,21 @@ SIBLINGS: Final = (
     sibling('beside: a model whose name has a word of these', ('step_200', 'step_100', ''), *(inn(f'step_{n}', ('lr_model.pt', state(step=n))) for n in (100, 200))),
     sibling('beside: sampler states in a folder of numbers', ('step_200.pt', ''), ('step_200.pt', state(step=200)), inn('dataloader/step_200', ('sampler_0.pt', values(a=1))), inn('dataloader_step_300', ('rank0.pt', values(a=1)))),
     sibling('beside: extra_state of ranks', ('',), inn('global_step_5', *((f'extra_state_rank_{r}.pt', values(a=1)) for r in (0, 1)))),
+    sibling('under way: .in_progress', ('step-100', ''), dcp('step-100'), dcp('step-200'), ('step-200/.in_progress', b'')),
+    sibling('under way: checkpoint_incomplete.txt', ('step_100', ''), step_folder(100), step_folder(200), ('step_200/checkpoint_incomplete.txt', b'x')),
+    sibling('under way: progress.json is none', ('step_200', 'step_100', ''), step_folder(100), step_folder(200), ('step_200/progress.json', b'{}'), ('step_100/training_progress.csv', b'x')),
+    sibling('under way: UNCOMMITTED of a Trainer', ('checkpoint-100', ''), trainer('checkpoint-100', 100), trainer('checkpoint-200', 200), ('checkpoint-200/UNCOMMITTED', b'')),
+    sibling('under way: a mark deeper down is of another', ('step_200', 'step_100', ''), step_folder(100), step_folder(200), ('step_200/logs/INCOMPLETE', b'')),
+    sibling('layers: another number of tensor ranks', ('global_step200', 'global_step100'), layers(100, (1, 2), (0, 1)), layers(200, (1, 2))),
+    sibling('layers: more of them in the newest', ('global_step200', 'global_step100'), layers(100, (1, 2)), layers(200, (1, 2, 3))),
+    sibling('layers: no layer file any more', ('global_step100',), layers(100, (1, 2)), layers(200, ())),
+    sibling('layers: of another tag', ('epoch2', 'epoch1'), [(f[0].replace('global_step1', 'epoch1', 1), f[1]) for f in layers(1, (1, 2))], [(f[0].replace('global_step2', 'epoch2', 1), f[1]) for f in layers(2, (1, 2))]),
+    sibling('layers: the first save has fewer', ('global_step300', 'global_step200', 'global_step100'), layers(100, (1,)), layers(200, (1, 2)), layers(300, (1, 2))),
+    sibling('count: one of two, alone', ('',), ('ckpt-20-1of2.pt', model())),
+    sibling('count: one of one', ('ckpt_rank-0-of-1.pt', ''), ('ckpt_rank-0-of-1.pt', state())),
+    sibling('count: the newest has one of four', ('ckpt-10-1of4.pt', ''), *((f'ckpt-10-{k}of4.pt', model()) for k in (1, 2, 3, 4)), ('ckpt-20-2of4.pt', model())),
+    sibling('count: an older whole model beside', ('model.pt', ''), ('model.pt', state()), ('ckpt_rank0_world_size_4.pt', state())),
+    sibling('under way: progress.txt is none', ('step_200', 'step_100', ''), step_folder(100), step_folder(200), ('step_200/progress.txt', b'x')),
+    sibling('mark: a model of that name in the one before', ('step_200', 'step_100', ''), step_folder(100, 'saved_model.pb', 'stable_audio.yaml'), step_folder(200)),
+    sibling('mark: ckpt_done.flag', ('step_100',), step_folder(100, 'ckpt_done.flag'), step_folder(200)),
 )

@@ -72,7 +72,7 @@ def test_a_restart_begins_from_the_next_one_of_a_chain_once_those_before_it_are_
 
 def test_the_corpus_is_large_and_each_folder_has_a_name_and_a_source() -> None:
     assert len(CORPUS) >= 120
-    assert len(SITES) >= 77
+    assert len(SITES) >= 97
     folders = [*CORPUS, *PROJECTS, *LAYOUTS, *REPORTED, *SITES, *SIBLINGS]
     assert len({folder.name for folder in folders}) == len(folders)
     assert all(folder.source for folder in folders)
