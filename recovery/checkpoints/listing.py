@@ -80,6 +80,9 @@ _CONTAINER: Final = re.compile(
     r"checkpoints?|ckpts?|lightning_logs|version_[0-9]+|weights|saved_models|snapshots"
 )
 _CONTAINERS_DEEP: Final = 3
+_TO_USE: Final = (
+    "a model to be used, by its name and files; --checkpoint-name takes it all the same"
+)
 _UNKNOWN_MAX: Final = 100  # names that are remembered
 _STILL_S: Final = 60.0  # a folder changed longer ago has shown its change in its time
 _IDENTIFIED_MAX: Final = 4  # files of a folder whose content is looked at
@@ -331,8 +334,6 @@ class Listing:
             return None
         if not is_wanted(path.name, settings.names):
             return None
-        if is_converted(path.name, tree.top_files) and not (settings.names or has_marker):
-            return None
         candidate = Candidate(
             str(path),
             step if step is not None else _step_of_folder(path.name, layout),
@@ -344,6 +345,8 @@ class Listing:
         )
         if layout is None and not tree.files and not tree.folders:
             return Sighting(candidate, None, "an empty folder", Hindrance.DAMAGED)
+        if is_converted(path.name, tree.top_files) and not (settings.names or has_marker):
+            return Sighting(candidate, None, _TO_USE, Hindrance.DAMAGED)
         if _may_be_overwritten(candidate):
             candidate = _dated_by_files(candidate, tree)
         return Sighting(candidate, None, tree=tree)
