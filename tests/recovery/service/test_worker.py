@@ -140,8 +140,7 @@ def test_job_whose_core_raises_is_tried_again_and_takes_no_other_down(
     broken = bench.join(key="broken", name="broken")
     core.failures = 1
 
-    eventually(lambda: bench.worker.jobs.running[broken].problem is not None, "the failure")
-    problem = bench.worker.jobs.running[broken].problem
+    problem = eventually(lambda: bench.worker.jobs.running[broken].problem, "the failure")
     eventually(lambda: bench.worker.jobs.running[broken].controller is not None, "another try")
 
     assert problem == "RuntimeError: a fault of ours"
