@@ -600,7 +600,15 @@ def test_a_phase_without_a_time_says_whether_it_was_reached(outcome: str, said: 
     (incident,) = asyncio.run(MemorySource().incidents(VIEWER))
     incident = msgspec.structs.replace(incident, outcome=outcome)
     page = IncidentPage(
-        incident, loss_of(incident), (bar,), (), (), "nobody", outcome == "opened", Next("Wait.")
+        incident,
+        loss_of(incident),
+        (bar,),
+        (),
+        (),
+        "nobody",
+        "no machine",
+        outcome == "opened",
+        Next("Wait."),
     )
     text = render(
         "incident.html.j2", root="..", page=page, incident=incident, story=[], opened=0.0, plan=None, node=None,
