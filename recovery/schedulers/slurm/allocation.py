@@ -4,7 +4,7 @@ The launcher's variables name the Slurm job, so they are its user's word: Slurm 
 may share one allocation, and a requeue ends all of them: the request names the step and the others.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from recovery.journal.incident_machine import Phase
 from recovery.journal.incident_records import WaitsFor
@@ -25,16 +25,19 @@ def waiting_incident(ledger: Ledger) -> OpenIncident | None:
     return incident if incident.waits_for is WaitsFor.NODES and not is_paused else None
 
 
-def unusable_nodes(ledger: Ledger) -> tuple[str, ...]:
+def unusable_nodes(ledger: Ledger, barred: Collection[str] = ()) -> tuple[str, ...]:
     """Return the nodes that the job has left.
 
-    Not a node whose launcher has ended: nothing speaks against the machine, and Slurm may have no other for the job. Nor one that an
-    older plan left and whose launcher has joined again since.
+    A node whose launcher has ended is one of them only where more speaks against it: ``barred`` (by an alert, or held in the
+    cluster), or charged with the incident. Its end alone says nothing of the machine, and Slurm may have no other for the job. Nor is a
+    node one of them that an older plan left and whose launcher has joined again since.
     """
+    against = {charge.node for charge in ledger.charged if charge.counts}.union(barred)
     left = {
         node
         for node, member in ledger.members.items()
-        if member.left is not None and member.left_cause is not LeaveCause.ENDED
+        if member.left is not None
+        and (member.left_cause is not LeaveCause.ENDED or node in against)
     }
     return tuple(sorted(left - ledger.taken_back))
 
@@ -46,10 +49,11 @@ def requeue_request(
     owner: str,
     shared_by: tuple[str, ...],
     sharer: str = "",
+    barred: Collection[str] = (),
 ) -> SchedulerRequest | None:
     """Return the request to requeue the job without its bad nodes; None where it is not a Slurm job.
 
-    ``sharer``: to whose share of the requeues it counts; empty: nobody's.
+    ``barred``: as in `unusable_nodes`; ``sharer``: to whose share of the requeues it counts; empty: nobody's.
     """
     number = attributes.get("SLURM_JOB_ID", "")
     if not (number.isascii() and number.isdecimal()):
@@ -60,7 +64,7 @@ def requeue_request(
     return SchedulerRequest(
         f"requeue/{incident_id}/{number}/{restart}",
         SchedulerAction.REQUEUE,
-        unusable_nodes(ledger),
+        unusable_nodes(ledger, barred),
         number,
         reason[:_REASON_MAX],
         owner,

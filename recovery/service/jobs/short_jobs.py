@@ -6,6 +6,8 @@ from typing import Final
 
 from rankmend.errors import ConfigError, RankmendError
 from recovery.controller.cluster.cluster import ClusterController
+from recovery.controller.job.alert_intake import ends_use
+from recovery.journal.ledger import Ledger
 from recovery.schedulers.slurm.allocation import requeue_request, waiting_incident
 from recovery.schedulers.slurm.requests import Scheduler
 from recovery.service.jobs.job_registry import JobRegistry
@@ -63,7 +65,9 @@ class ShortJobs:
             return  # observe mode: it waits, as the plan that is journaled says
         attributes, owner = job.stored.join.attributes, self._owner_of(job)
         sharer = self._desk.shares_as(owner)
-        request = requeue_request(incident, ledger, attributes, owner, self._beside(job), sharer)
+        request = requeue_request(
+            incident, ledger, attributes, owner, self._beside(job), sharer, self._barred(ledger)
+        )
         if request is None or request.key in self._asked:
             return
         try:
@@ -76,6 +80,17 @@ class ShortJobs:
         self._asked[request.key] = None
         if len(self._asked) > ASKED_MAX:
             del self._asked[next(iter(self._asked))]
+
+    def _barred(self, ledger: Ledger) -> set[str]:
+        """Return the job's nodes that an alert rules out, or that the cluster holds back."""
+        accused = {
+            retained.evidence.node
+            for retained in ledger.evidence.values()
+            if retained.overruled_by is None
+            and not retained.doubted
+            and ends_use(retained.evidence)
+        }
+        return accused | {node for node in ledger.members if self._desk.unusable(node)}
 
     def _beside(self, job: Job) -> tuple[str, ...]:
         """Return the names of the other jobs that run in the same Slurm job."""

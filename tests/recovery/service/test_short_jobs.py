@@ -1,19 +1,24 @@
 """Jobs that wait for a node in their allocation: when Slurm is asked about them, and when it is not."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from detectors.finding import Severity
+from detectors.node.charges import ChargeKind
 from rankmend.errors import ConfigError, JournalError, RankmendError
 from recovery.controller.cluster.cluster_ledger import ClusterLedger
 from recovery.controller.cluster.cluster_limits import ClusterPolicy
 from recovery.journal.cluster_records import Paused
-from recovery.journal.ledger import Ledger
+from recovery.journal.incident_records import ChargedNode
+from recovery.journal.ledger import KeptEvidence, Ledger
+from recovery.journal.node_records import LeaveCause
 from recovery.schedulers.slurm.requests import SchedulerRequest
 from recovery.service.jobs.short_jobs import ShortJobs
-from tests.recovery.schedulers.slurm.fakes import LEDGER, SLURM
+from tests.recovery.schedulers.slurm.fakes import LEDGER, SLURM, member
+from tests.support.nodes_bench import evidence
 
 
 @dataclass
@@ -36,7 +41,10 @@ def job(job_id: str, ledger: Ledger = LEDGER, **attributes: str) -> Any:
 
 
 def bench(
-    *jobs: Any, cluster: ClusterLedger | None = None, policy: ClusterPolicy | None = None
+    *jobs: Any,
+    cluster: ClusterLedger | None = None,
+    policy: ClusterPolicy | None = None,
+    held: str = "",
 ) -> tuple[ShortJobs, FakeScheduler]:
     scheduler = FakeScheduler()
     registry: Any = SimpleNamespace(running={one.job_id: one for one in jobs})
@@ -44,6 +52,7 @@ def bench(
         ledger=cluster or ClusterLedger(),
         policy=policy or ClusterPolicy(),
         shares_as=lambda owner: "" if owner == "only" else owner,
+        unusable=lambda node: "drained" if node == held else None,
     )
     short = ShortJobs(registry, desk, scheduler, 60.0, lambda one: one.stored.owner)
     return short, scheduler
@@ -76,6 +85,46 @@ def test_a_requeue_counts_to_the_share_of_its_subject_where_others_may_launch_jo
 
     (request,) = scheduler.asked
     assert (request.owner, request.sharer) == (owner, sharer)
+
+
+FATAL = evidence("n3")
+ENDED = replace(
+    LEDGER,
+    members={**LEDGER.members, "n3": member("n3", LeaveCause.ENDED)},
+    incident=LEDGER.incident,
+)
+
+
+def accused(**changes: Any) -> Ledger:
+    return replace(
+        ENDED, evidence={FATAL.identity: replace(KeptEvidence(FATAL, 1, None), **changes)}
+    )
+
+
+@pytest.mark.parametrize(
+    ("ledger", "held", "left_out"),
+    [
+        (ENDED, "", ("n4",)),
+        (ENDED, "n3", ("n3", "n4")),
+        (ENDED, "n1", ("n4",)),  # the job has not left it
+        (accused(), "", ("n3", "n4")),
+        (accused(doubted="too many"), "", ("n4",)),
+        (accused(overruled_by="ada"), "", ("n4",)),
+        (accused(evidence=replace(FATAL, severity=Severity.WARNING)), "", ("n4",)),
+        (replace(ENDED, charged=(ChargedNode("n3", ChargeKind.DEVICE, True, "ECC"),)), "", ("n3", "n4")),
+        (replace(ENDED, charged=(ChargedNode("n3", ChargeKind.ENDED, False, "ended"),)), "", ("n4",)),
+    ],
+)  # fmt: skip
+def test_an_ended_launchers_node_is_left_out_where_more_speaks_against_it(
+    ledger: Ledger, held: str, left_out: tuple[str, ...]
+) -> None:
+    short, scheduler = bench(job("a", ledger), held=held)
+
+    short.tick(100.0)
+    short.tick(160.0)
+
+    (request,) = scheduler.asked
+    assert request.nodes == left_out
 
 
 def test_observe_mode_asks_slurm_for_nothing() -> None:
