@@ -48,7 +48,7 @@ class ChargeKind(Enum):
     UNKNOWN = ""  # from a version without this field
     DEVICE = "device"  # the device or its driver reported its own fault
     ALERT = "alert"  # an alert of the node's device, kernel or host rules it out
-    HOST = "host"  # its launcher fell silent or came anew
+    HOST = "host"  # its launcher fell silent, or it booted anew
     CUT_OFF = "cut_off"  # other nodes of the job did not reach it
     SLOW = "slow"  # measured against the job's other nodes
     NUMBERS = "numbers"  # its numbers went wrong first
@@ -70,7 +70,7 @@ class ChargeKind(Enum):
     PERSON = "person"
     SPREAD = "spread"  # ranks of several nodes at once
     LEFT = "left"  # the job leaves the node, which nothing accuses
-    ENDED = "ended"  # its launcher reported its own end
+    ENDED = "ended"  # its launcher ended, or came anew on the same boot
 
     @classmethod
     def _missing_(cls, _value: object) -> "ChargeKind":
@@ -106,7 +106,7 @@ CHARGES: Final[Mapping[ChargeKind, ChargeRow]] = {
         _ONE, "an alert rules out a device or the host", "the node agent's policy table"
     ),
     ChargeKind.HOST: ChargeRow(
-        _ONE, "the node fell silent or began anew", "reports twice a second; docs/operate/fencing.md"
+        _ONE, "the node fell silent or booted anew", "reports twice a second; docs/operate/fencing.md"
     ),
     ChargeKind.CUT_OFF: ChargeRow(
         _ONE, "other nodes did not reach it", "the launchers' own probes of each other"
@@ -158,7 +158,7 @@ CHARGES: Final[Mapping[ChargeKind, ChargeRow]] = {
         _NOTHING, "the job leaves it for another reason", "recovery/journal/node_records.py"
     ),
     ChargeKind.ENDED: ChargeRow(
-        _NOTHING, "its launcher reported its own end", "a person or the scheduler ended it"
+        _NOTHING, "its launcher ended, or came anew on the same boot", "a person or the scheduler ended it"
     ),
 }  # fmt: skip
 """The one table of what counts against a node."""

@@ -120,6 +120,7 @@ class AccusedRanks:
 
     silent: tuple[str, ...] = ()  # their launchers are silent
     replaced: tuple[str, ...] = ()  # their launchers have been restarted since the attempt began
+    rebooted: frozenset[str] = frozenset()  # ... with the node
     evidence: tuple[NodeEvidence, ...] = ()  # alerts that rule out a device that ranks use
     fresh: tuple[NodeEvidence, ...] = ()  # recent ones, whose ranks could have reported
     ended: tuple[str, ...] = ()  # their launchers reported their own end
@@ -184,15 +185,8 @@ class Doctor:
         lost = [place for place in self.placement if place.node in gone and _is_unseen(seen, place)]
         if not lost:
             return failure
-        finding, node = failure.finding, lost[0].node
-        if node in accused.ended:
-            text, symptom = f"the launcher of {node} has ended, and its ranks with it", HOST_ENDED
-        else:
-            text, symptom = (
-                f"the launcher of {node} was restarted: its ranks are gone",
-                HOST_RESTARTED,
-            )
-        found = self._host(seen, node, text, symptom, finding.evidence)
+        finding = failure.finding
+        found = self._lost(seen, accused, lost[0].node, finding.evidence)
         return replace(
             failure,
             finding=replace(found, victims=finding.victims, since_age_s=finding.since_age_s),
@@ -213,14 +207,8 @@ class Doctor:
         ranks must have stalled in the middle of a step as of their newest reports, or been stopped by their launchers.
         """
         finding = None
-        if accused.ended:
-            node = accused.ended[0]
-            text = f"the launcher of {node} has ended, and its ranks with it"
-            finding = self._host(seen, node, text, HOST_ENDED, ())
-        elif accused.replaced:
-            node = accused.replaced[0]
-            text = f"the launcher of {node} was restarted: its ranks are gone"
-            finding = self._host(seen, node, text, HOST_RESTARTED, ())
+        if gone := (*accused.ended, *accused.replaced):
+            finding = self._lost(seen, accused, gone[0])
         elif seen.stopped:
             text = f"launchers stopped {counted(seen.stopped, 'rank')} without an order"
             finding = self._finding(seen, text, HOST_ALONE, Blame.COMMUNICATION)
@@ -246,6 +234,25 @@ class Doctor:
                 text = f"{accused.silent[0]} is silent, and every rank elsewhere has ended with exit code 0"
                 finding = self._silent(seen, accused.silent, text, ())
         return None if finding is None else self._failure(seen, finding)
+
+    def _lost(
+        self,
+        seen: Observation,
+        accused: AccusedRanks,
+        node: str,
+        evidence: tuple[Evidence, ...] = (),
+    ) -> Finding:
+        """Return the finding about a node whose launcher took its ranks with it.
+
+        Only a new boot shows something of the machine: a launcher that ended, or came anew on the same boot, was perhaps killed.
+        """
+        if node in accused.ended:
+            text, symptom = f"the launcher of {node} has ended, and its ranks with it", HOST_ENDED
+        elif node in accused.rebooted:
+            text, symptom = f"{node} was booted anew: its ranks are gone", HOST_RESTARTED
+        else:
+            text, symptom = f"the launcher of {node} was restarted: its ranks are gone", HOST_ENDED
+        return self._host(seen, node, text, symptom, evidence)
 
     def _accuse(
         self, seen: Observation, accused: AccusedRanks, hang: Hang | None

@@ -181,6 +181,9 @@ class AttemptHealth:
             if (member := ledger.members.get(place.node)) is not None
             and not has_launcher_of_attempt(ledger, member)
         )
+        rebooted = frozenset(
+            node for node in replaced if ledger.members[node].boot_since > ledger.started_number
+        )
         ended = tuple(
             place.node
             for place in ledger.placement
@@ -201,7 +204,9 @@ class AttemptHealth:
             (self._nodes.reported_at_s(p.node) for p in ledger.placement if p.node not in quiet),
             default=now_s,
         )
-        return AccusedRanks(tuple(silent), replaced, evidence, fresh, ended, reported_through_s)
+        return AccusedRanks(
+            tuple(silent), replaced, rebooted, evidence, fresh, ended, reported_through_s
+        )
 
     def name_failure(self, finding: Finding) -> Failure:
         """Return another detector's finding as the attempt's failure."""

@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detectors.finding import HOST_ENDED, Blame, Evidence, Finding, Kind, Severity
+from detectors.finding import (
+    HOST_ENDED,
+    HOST_RESTARTED,
+    Blame,
+    Evidence,
+    Finding,
+    Kind,
+    Severity,
+    Symptom,
+)
 from detectors.formats.site.slurm_topology import parse_parts
 from detectors.formats.traces.flight_recorder import parse_dump
 from detectors.hang.flight_dump import FlightDump
@@ -305,6 +314,30 @@ def test_peers_that_lost_another_blame_no_launcher_that_has_reported_no_end(
     (incident,) = training.records(IncidentOpened)
     finding = incident.failure.finding
     assert (finding.blame, finding.ranks) == (Blame.COMMUNICATION, ())
+
+
+@pytest.mark.parametrize(
+    ("boot_id", "symptom", "words"),
+    [
+        ("boot-1", HOST_ENDED, "the launcher of b was restarted"),
+        ("boot-2", HOST_RESTARTED, "b was booted anew"),
+    ],
+)
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_only_a_new_boot_counts_against_the_node_of_a_launcher_that_came_anew(
+    training: Bench, boot_id: str, symptom: Symptom, words: str, *, is_lost: bool
+) -> None:
+    node = training.nodes["b"]
+    if is_lost:
+        lose_peer(training.nodes["a"])
+    node.launcher_id, node.boot_id, node.started_s = "b-2", boot_id, 9.0
+    node.attempt, node.ranks = 0, {}
+    training.beat(3.0)
+
+    incident, *_ = training.records(IncidentOpened)
+    finding = incident.failure.finding
+    assert (finding.node, finding.symptom) == ("b", symptom)
+    assert words in finding.summary
 
 
 def test_an_ended_launcher_whose_rank_reported_its_own_lost_peer_is_not_the_reason(
