@@ -16,7 +16,7 @@ from recovery.local.report.overview import read_entries
 from tests.support.eventually import eventually
 from tests.support.free_port import free_port
 from tests.system.faults.harness import JOBS
-from tests.system.faults.nodes import POLICY, Nodes
+from tests.system.faults.nodes import PATIENT, Nodes
 
 pytestmark = pytest.mark.process
 
@@ -26,7 +26,7 @@ def make() -> Iterator[Callable[..., Nodes]]:
     made: list[Nodes] = []
 
     def make_nodes(folder: Path, nnodes: str, layout: str, *arguments: str, **fields: Any) -> Nodes:
-        (folder / "policy.toml").write_text(POLICY)
+        (folder / "policy.toml").write_text(PATIENT)
         own = [
             f"--checkpoint-dir={folder / 'checkpoints'}",
             f"--layout={layout}",

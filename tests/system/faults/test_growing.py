@@ -11,7 +11,7 @@ from recovery.journal.attempt_records import AttemptStarted
 from recovery.journal.folder.job_folder import list_folders
 from recovery.local.report.overview import read_entries
 from tests.support.eventually import eventually
-from tests.system.faults.nodes import LET_GO, POLICY, Nodes
+from tests.system.faults.nodes import LET_GO, PATIENT, Nodes
 
 pytestmark = pytest.mark.process
 CHECKED = re.compile(r"pre-flight check (\w+) in \d+ s")
@@ -55,7 +55,7 @@ def test_a_job_on_one_node_takes_in_a_second_right_after_a_save(
         f"--until={tmp_path / LET_GO}",
         *("--steps=10000000", "--every=500"),
     ]
-    nodes = make_meeting("1:2", policy=f"{POLICY}grow_healthy_s = 1\n", arguments=arguments)
+    nodes = make_meeting("1:2", policy=f"{PATIENT}grow_healthy_s = 1\n", arguments=arguments)
     nodes.flags += ["--grow-every=1s", "--rdzv-conf=last_call_timeout=1"]
     nodes.start("a")
     nodes.wait_said("a", "attempt 1 makes progress on 2 ranks")

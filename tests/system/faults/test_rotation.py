@@ -9,7 +9,7 @@ from recovery.journal.attempt_records import CheckpointPutBack
 from tests.support.framework_saves import require
 from tests.support.free_port import free_port
 from tests.system.faults.harness import JOBS, Job
-from tests.system.faults.nodes import POLICY, Nodes
+from tests.system.faults.nodes import PATIENT, Nodes
 
 pytestmark = pytest.mark.process
 Make = Callable[..., Job]
@@ -53,7 +53,7 @@ def test_ranks_that_failed_to_read_it_get_the_same_one_again(make_job: Make) -> 
 
 
 def test_of_two_nodes_one_puts_back_what_the_ranks_of_both_read(tmp_path: Path) -> None:
-    (tmp_path / "policy.toml").write_text(POLICY)
+    (tmp_path / "policy.toml").write_text(PATIENT)
     nodes = Nodes(
         tmp_path,
         "2",

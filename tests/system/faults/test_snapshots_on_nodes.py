@@ -14,7 +14,7 @@ from recovery.journal.observation_records import ReplicasDiffer, ReplicasKnown
 from recovery.local.report.overview import read_entries
 from tests.support import forked_cli
 from tests.support.eventually import eventually
-from tests.system.faults.nodes import Nodes
+from tests.system.faults.nodes import PATIENT, Nodes
 
 pytestmark = pytest.mark.process
 ASK_S = 0.5  # between two commands that ask the controller
@@ -45,11 +45,12 @@ def test_rank_and_launcher_of_a_node_die_and_both_nodes_go_on_from_memory(
     make_meeting: Callable[..., Nodes],
     undisturbed_long: dict[str, object],
 ) -> None:
-    nodes = with_snapshots(make_meeting("2"))
+    nodes = with_snapshots(make_meeting("2", policy=PATIENT))
     nodes.start("a")
     nodes.wait_said("a", "hosts the controller")
     nodes.start("b")
     nodes.wait_step(50)
+    eventually(lambda: (snapshots(nodes).get("step") or 0) >= 50, "snapshots", pause_s=ASK_S)
 
     os.kill(nodes.rank_pids("b")[0], signal.SIGKILL)
     nodes.wait_said("a", "attempt 2 makes progress on 4 ranks")
@@ -171,7 +172,7 @@ def test_rank_whose_memory_went_wrong_begins_from_the_majority(
     make_meeting: Callable[..., Nodes],
     undisturbed_long: dict[str, object],
 ) -> None:
-    nodes = with_snapshots(make_meeting("2"), every=20, saves_every=1000, is_apart=False)
+    nodes = with_snapshots(make_meeting("2", policy=PATIENT), every=20, saves_every=1000, is_apart=False)
     nodes.arguments += ["--snapshot-mb=1", "--flip-rank=3", "--flip-step=200", "--step-s=0.06"]
 
     def records(kind: type) -> list[object]:
