@@ -27,17 +27,17 @@ from tests.system.faults.harness import JOBS
 ENDLESS = 100_000  # steps, of a job that a test stops
 LET_GO = "let-go"  # the job makes its last step once this file is there: no fault comes too late
 
-# Short, so that the tests are; in the proportions of the defaults.
+# Short, so that the tests are, but longer than a busy machine stands still; in the proportions of the defaults.
 POLICY = """
 [policy]
-lease_s = 3
+lease_s = 8
 kill_bound_s = 2
 lease_margin_s = 1
-node_silent_s = 2
+node_silent_s = 5
 join_wait_s = 3
 """
 # Where no lease is to end: a busy machine ends none, and takes no node for silent.
-PATIENT = POLICY.replace("lease_s = 3", "lease_s = 15").replace("silent_s = 2", "silent_s = 10")
+PATIENT = POLICY.replace("lease_s = 8", "lease_s = 15").replace("silent_s = 5", "silent_s = 10")
 
 
 @dataclass
