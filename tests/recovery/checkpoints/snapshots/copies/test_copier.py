@@ -160,8 +160,12 @@ def one(make: Make) -> Node:
 
 @pytest.fixture
 def other(make: Make) -> Node:
+    """A node whose copier has read what it is to expect: it answers the command after that one."""
     node = make("n2")
     node.copier.send(ExpectCopies(1, {0: "n1"}))
+    nothing = SnapshotDigest(1, 0, 1, 8, "0" * 32)
+    node.copier.send(FetchSnapshot(nothing, str(node.own / "nothing"), 0, None))
+    node.wait(FetchFailed)
     return node
 
 
