@@ -14,6 +14,12 @@ from rankmend.backoff import Backoff
 CALL_S_MAX: Final = 10.0  # a sweep takes 1 ms; a bad GPU, 45 s a call (NVIDIA/DCGM issue 313)
 OPEN_S_MAX: Final = 120.0  # without persistence mode the driver sets up each GPU at the first call
 SILENT_S_MAX: Final = 30.0  # a child outside a call has been stopped, or gets no CPU time
+SPIN_S_MIN: Final = (
+    0.5  # on a processor within one call: the dearest one, PCIe throughput, takes 0.02 s
+)
+STARVED_S_MAX: Final = (
+    300.0  # a child that gets no processor for so long is of no use, whatever the cause
+)
 # Each takes 9.2 MB of private memory (nvidia-ml-py over tests/support/nvml_stub), and took 45 MiB with a
 # real driver (H200, 580), libcuda included. The service may use 384 MiB (MemoryHigh).
 ABANDONED_MAX: Final = 6
@@ -60,6 +66,34 @@ def find_overdue(
     return Overdue(
         NvmlCall(0, reported_at_s, NO_GPU, "none"),
         f"the collector of the GPUs has been silent for {silent_s_max:g} s",
+    )
+
+
+class ProcessWork(NamedTuple):
+    """What a child's process does now, and for how long it has run since it began."""
+
+    is_ready: bool  # it runs, or waits for nothing but a processor
+    ran_s: float
+
+
+class OverdueLook(NamedTuple):
+    """How an overdue child stood when it was first found so."""
+
+    call: NvmlCall
+    at_s: float
+    ran_s: float
+
+
+def lacks_processor(first: OverdueLook, work: ProcessWork | None, now_s: float) -> bool:
+    """Return whether an overdue child gets no processor: then its lateness says nothing of a driver.
+
+    A call that hangs in the driver waits there, or spins and so runs on. A process whose state isn't known has no excuse.
+    """
+    return (
+        work is not None
+        and work.is_ready
+        and work.ran_s - first.ran_s < SPIN_S_MIN
+        and now_s - first.at_s < STARVED_S_MAX
     )
 
 

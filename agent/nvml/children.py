@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
+from agent.nvml.child_rules import OverdueLook, ProcessWork
 from agent.nvml.fields import CALL_ON_PAGE, NO_GPU, NvmlCall
 from rankmend.clock import read_boot_id
 from rankmend.errors import StorageError
@@ -98,6 +99,7 @@ class ReleaseFile:
 
 # The agent's handle of one collector child: its process, its end of the connection, its page.
 
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 DEATH_S_MAX: Final = 0.2  # from the end of a connection to the end of the process
 
 
@@ -115,6 +117,18 @@ def read_call(descriptor: int) -> NvmlCall | None:
     if number % 2 == 0 or CALL_ON_PAGE.unpack(os.pread(descriptor, size, 0))[0] != number:
         return None
     return NvmlCall(number, began_at_s, gpu, name.rstrip(b"\0").decode("ascii", "replace"))
+
+
+def read_work(pid: int) -> ProcessWork | None:
+    """Return what the main thread of a process does, from proc_pid_stat(5); None: not known."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    words = text.rpartition(")")[2].split()  # from the state on, the third field
+    if len(words) < 13 or not (words[11].isdigit() and words[12].isdigit()):
+        return None
+    return ProcessWork(words[0] == "R", (int(words[11]) + int(words[12])) / _TICKS_PER_S)
 
 
 class ChildProcess:
@@ -152,6 +166,7 @@ class ChildProcess:
             theirs.close()
         self.is_connected = True
         self.stuck_call: NvmlCall | None = None
+        self.first_overdue: OverdueLook | None = None
         self.killed_at_s: float | None = None
 
     @property
@@ -160,6 +175,9 @@ class ChildProcess:
 
     def call(self) -> NvmlCall | None:
         return read_call(self.page)
+
+    def work(self) -> ProcessWork | None:
+        return read_work(self.pid)
 
     def disconnect(self) -> None:
         """Close the connection: the child ends as soon as it is out of its call."""
@@ -208,11 +226,13 @@ class CollectorChild(Protocol):
     channel: socket.socket
     is_connected: bool
     stuck_call: NvmlCall | None  # the call in which it was abandoned
+    first_overdue: OverdueLook | None  # of its newest overdue call
     killed_at_s: float | None
 
     @property
     def pid(self) -> int: ...
     def call(self) -> NvmlCall | None: ...
+    def work(self) -> ProcessWork | None: ...
     def disconnect(self) -> None: ...
     def is_gone(self) -> bool: ...
     def status_text(self) -> str: ...

@@ -20,8 +20,10 @@ from agent.nvml.child_rules import (
     SILENT_S_MAX,
     LeftOut,
     Overdue,
+    OverdueLook,
     Starts,
     find_overdue,
+    lacks_processor,
     may_try,
     nvml_hangs,
     too_many_hang,
@@ -393,9 +395,9 @@ class GpuSupervisor:
         )
 
     def _check(self, child: CollectorChild, now_s: float) -> None:
-        """Abandon a child that has passed its deadline."""
+        """Abandon a child that has passed its deadline, unless it only gets no processor."""
         overdue = self._overdue(child, now_s)
-        if overdue is None:
+        if overdue is None or self._lacks_processor(child, overdue, now_s):
             return
         call = overdue.call
         if child is self.children.trial:
@@ -408,6 +410,17 @@ class GpuSupervisor:
             self._left_out.add(call.gpu, now_s)
             self._starts.next_at(now_s)
         self.children.abandon(child, call)
+
+    def _lacks_processor(self, child: CollectorChild, overdue: Overdue, now_s: float) -> bool:
+        first, work = child.first_overdue, child.work()
+        if first is None or first.call != overdue.call:
+            ran_s = 0.0 if work is None else work.ran_s
+            first = child.first_overdue = OverdueLook(overdue.call, now_s, ran_s)
+            if is_late := lacks_processor(first, work, now_s):
+                fields = {"pid": child.pid, "problem": overdue.problem}
+                log.warning("a GPU collector gets no processor", extra=fields)
+            return is_late
+        return lacks_processor(first, work, now_s)
 
     def _lose(self, child: CollectorChild, now_s: float) -> None:
         """Abandon a child that has closed its connection: it has ended or is about to."""

@@ -13,9 +13,12 @@ from agent.nvml.child_rules import (
     HEALTHY_S,
     OPEN_S_MAX,
     SILENT_S_MAX,
+    SPIN_S_MIN,
+    STARVED_S_MAX,
     TRIAL,
     UNTRACED_S,
     LeftOut,
+    ProcessWork,
 )
 from agent.nvml.children import ABANDONED_S_MAX, DriverTraces
 from agent.nvml.fields import NO_GPU
@@ -181,6 +184,74 @@ def test_pause_of_the_agent_is_no_hang(world: World) -> None:
     world.pass_time(CALL_S_MAX + 1)
 
     assert is_connected_after_pause
+    assert not child.is_connected
+
+
+def test_call_whose_process_gets_no_processor_is_no_hang(world: World) -> None:
+    child = world.newest(1)
+    world.hang(child)
+    child.process_work = ProcessWork(is_ready=True, ran_s=7.0)
+    world.pass_time(10 * CALL_S_MAX)
+    is_connected_while_starved = child.is_connected
+
+    child.process_work = ProcessWork(is_ready=False, ran_s=7.0)  # it waits in the driver now
+    world.look()
+
+    assert is_connected_while_starved
+    assert not child.is_connected
+
+
+def test_call_that_spins_in_the_driver_is_a_hang_once_it_has_run_for_a_while(world: World) -> None:
+    child = world.newest(1)
+    world.hang(child)
+    child.process_work = ProcessWork(is_ready=True, ran_s=7.0)
+    world.pass_time(CALL_S_MAX + 1)
+    child.process_work = ProcessWork(is_ready=True, ran_s=7.0 + SPIN_S_MIN - 0.01)
+    world.look()
+    is_connected_below = child.is_connected
+
+    child.process_work = ProcessWork(is_ready=True, ran_s=7.0 + SPIN_S_MIN)
+    world.look()
+
+    assert is_connected_below
+    assert not child.is_connected
+
+
+def test_child_that_gets_no_processor_for_minutes_is_replaced(world: World) -> None:
+    child = world.newest(1)
+    world.hang(child)
+    child.process_work = ProcessWork(is_ready=True, ran_s=7.0)
+    world.pass_time(CALL_S_MAX + STARVED_S_MAX)
+    is_connected_before = child.is_connected
+
+    world.pass_time(10)
+
+    assert is_connected_before
+    assert not child.is_connected
+
+
+def test_each_call_that_is_overdue_gets_a_first_look_of_its_own(world: World) -> None:
+    child = world.newest(1)
+    world.hang(child)
+    child.process_work = ProcessWork(is_ready=True, ran_s=7.0)
+    world.pass_time(CALL_S_MAX + 1)  # this one returns, late
+    child.current = None
+    world.pass_time(5)
+    child.hang(world.now_s, "nvmlDeviceGetTemperature")
+    child.process_work = ProcessWork(is_ready=True, ran_s=9.0)
+
+    world.pass_time(CALL_S_MAX + 1)
+
+    assert child.is_connected
+
+
+def test_child_whose_process_cannot_be_looked_at_is_judged_by_the_clock(world: World) -> None:
+    child = world.newest(1)
+    world.hang(child)
+    child.process_work = None
+
+    world.pass_time(CALL_S_MAX + 1)
+
     assert not child.is_connected
 
 

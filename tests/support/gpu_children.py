@@ -4,6 +4,7 @@ import json
 import socket
 from collections.abc import Sequence
 
+from agent.nvml.child_rules import OverdueLook, ProcessWork
 from agent.nvml.fields import NvmlCall
 
 
@@ -18,12 +19,17 @@ class FakeChild:
         self.pid = 4242
         self.is_connected = True
         self.stuck_call: NvmlCall | None = None
+        self.first_overdue: OverdueLook | None = None
+        self.process_work: ProcessWork | None = ProcessWork(is_ready=False, ran_s=1.0)
         self.killed_at_s: float | None = None
         self.current: NvmlCall | None = None
         self.signals: list[str] = []
 
     def call(self) -> NvmlCall | None:
         return self.current
+
+    def work(self) -> ProcessWork | None:
+        return self.process_work
 
     def hang(self, now_s: float, name: str = "nvmlDeviceGetPowerUsage", gpu: int = 3) -> None:
         self.current = NvmlCall(1, now_s, gpu, name)
