@@ -175,7 +175,7 @@ class FabricPeer:
                     raise
                 except UnreachableError as error:
                     client.close()
-                    problem = str(error)
+                    problem = f"the coordinator does not answer: {error}"
             failures += 1
             if time.monotonic() > until_s:
                 raise LaunchError(f"{self._node} could not join the fabric test: {problem}")

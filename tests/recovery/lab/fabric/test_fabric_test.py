@@ -315,7 +315,7 @@ def test_peer_whose_coordinator_is_killed_ends_and_leaves_no_load(tmp_path: Path
         for rank in (1, 0)
     ]  # fmt: skip
     try:
-        eventually(lambda: _has_test_traffic(nodes[0].pid), "the load")
+        eventually(lambda: _has_test_traffic(nodes[0].pid, port), "the load")
         nodes[1].kill()
 
         _output, errors = nodes[0].communicate(timeout=DEADLINE_S)
@@ -327,9 +327,19 @@ def test_peer_whose_coordinator_is_killed_ends_and_leaves_no_load(tmp_path: Path
             node.communicate()
 
 
-def _has_test_traffic(pid: int) -> bool:
+def _has_test_traffic(pid: int, coordinator_port: int) -> bool:
+    """Return whether a peer has a connection that isn't its way to the coordinator."""
     told = subprocess.run(["ss", "-tnpH"], capture_output=True, text=True, check=True).stdout
     return any(
-        f"pid={pid}," in line and ":43" in line and line.startswith("ESTAB")
+        f"pid={pid}," in line and f":{coordinator_port} " not in line and line.startswith("ESTAB")
         for line in told.splitlines()
     )
+
+
+def test_peer_that_finds_no_coordinator_names_it_and_its_address() -> None:
+    port = free_port()
+    place = FabricPlace(1, 2, host="127.0.0.1", port=port, secret=SECRET)
+    options = FabricOptions(FabricKind.PAIRS, rails=("lo",), join_s=0.1)
+
+    with pytest.raises(LaunchError, match=f"the coordinator does not answer: 127.0.0.1:{port}"):
+        run_fabric_test(place, "n1", options)
