@@ -161,6 +161,12 @@ def ranks(bed: Bed) -> dict[str, str]:
     return dict(zip(found[::2], found[1::2], strict=True))
 
 
+def is_started_anew(bed: Bed, rank: str, pid: str) -> bool:
+    """Return whether both ranks run, this one as another process than ``pid``."""
+    found = ranks(bed)
+    return set(found) == {"0", "1"} and found[rank] != pid
+
+
 def step_of(bed: Bed) -> int:
     """Return the highest step that the agent has seen of the job."""
     steps = [
@@ -217,9 +223,7 @@ def test_job_agent_and_controller_live_through_an_upgrade_and_a_purge_leaves_not
     bed.wait_for(lambda: step_of(bed) > after, "further steps, seen by the new agent")
 
     do(bed, "kill", "-9", pids["1"])  # the old launcher still has all its modules and programs
-    bed.wait_for(
-        lambda: set(ranks(bed)) == {"0", "1"} and ranks(bed)["1"] != pids["1"], "the recovery"
-    )
+    bed.wait_for(lambda: is_started_anew(bed, "1", pids["1"]), "the recovery")
     incidents = do(bed, "rankmend", "incidents", *way, f"{CONTROLLER}/admin.token", "--json")
     assert json.loads(incidents), incidents
     assert bed.show("job", "MainPID") == launcher
@@ -376,7 +380,7 @@ def test_job_goes_on_when_the_package_is_removed_and_purged_beneath_it(installed
 
     do(installed, "kill", "-9", pids["0"])
     installed.wait_for(
-        lambda: set(ranks(installed)) == {"0", "1"} and ranks(installed)["0"] != pids["0"],
+        lambda: is_started_anew(installed, "0", pids["0"]),
         "the recovery",
     )
     assert "uses it" in said
