@@ -31,6 +31,7 @@ _OWN_CAUSE: Final = {
     TimePart.STARTUP: "starts",
     TimePart.WAIT_NODES: "waiting for nodes",
     TimePart.WAIT_PERSON: "waiting for a person",
+    TimePart.WAIT_STORAGE: "waiting for storage",
     TimePart.STOPPING: "planned stops and ends",
     TimePart.SUSPENDED: "suspended by a signal",
     TimePart.INTERRUPTED: "launcher gone",

@@ -13,7 +13,11 @@ from recovery.journal.incident_records import IncidentOpened
 from recovery.journal.ledger import Ledger, Moment, OpenIncident
 from recovery.journal.records import Entry
 
-_NO_WAITS: Final = frozenset(TimePart) - {TimePart.WAIT_NODES, TimePart.WAIT_PERSON}
+_NO_WAITS: Final = frozenset(TimePart) - {
+    TimePart.WAIT_NODES,
+    TimePart.WAIT_PERSON,
+    TimePart.WAIT_STORAGE,
+}
 
 
 class IncidentTimes:

@@ -1,11 +1,19 @@
 """What a job does at a moment, and with how many devices, by how its journal stands. Pure."""
 
+from typing import Final
+
 from detectors.finding import Finding, SymptomKind
 from recovery.accounting.goodput.timeline import TimePart, TimeSpan
 from recovery.journal.incident_machine import Phase
 from recovery.journal.incident_records import WaitsFor
 from recovery.journal.ledger import Ledger, OpenIncident, Wish, stands_paused
 from recovery.messages.outside import trains
+
+_WAITS: Final = {
+    WaitsFor.LEAVE: TimePart.WAIT_PERSON,
+    WaitsFor.NODES: TimePart.WAIT_NODES,
+    WaitsFor.STORAGE: TimePart.WAIT_STORAGE,
+}
 
 
 def going_on(ledger: Ledger) -> TimeSpan:
@@ -35,8 +43,11 @@ def _part_of(ledger: Ledger) -> tuple[TimePart, str]:
         part = TimePart.ENDED
     elif ledger.closing is not None:
         part, incident_id = TimePart.STOPPING, ledger.closing.outcome.incident_id or ""
-    elif stands_paused(ledger) or (ledger.start_waits is not None and ledger.incident is None):
+    elif stands_paused(ledger):
         part = TimePart.WAIT_PERSON
+    elif ledger.start_waits is not None and ledger.incident is None:
+        is_storage = ledger.start_waits.is_for_storage
+        part = TimePart.WAIT_STORAGE if is_storage else TimePart.WAIT_PERSON
     elif ledger.incident is not None:
         part, incident_id = _part_of_incident(ledger, ledger.incident)
     elif not ledger.is_attempt_open:
@@ -58,8 +69,7 @@ def _part_of_incident(ledger: Ledger, incident: OpenIncident) -> tuple[TimePart,
     is_ordered = phase is Phase.VERIFYING
     is_ordered |= phase is Phase.RESTORING and ledger.is_attempt_open
     if incident.waits is not None and not is_ordered:
-        is_nodes = incident.waits_for is WaitsFor.NODES
-        return (TimePart.WAIT_NODES if is_nodes else TimePart.WAIT_PERSON), incident_id
+        return _WAITS[incident.waits_for], incident_id
     if phase is Phase.OPENED:
         return TimePart.DECIDE, incident_id
     if phase is Phase.FENCING:

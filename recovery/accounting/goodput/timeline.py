@@ -31,6 +31,7 @@ class TimePart(Enum):
     FIRST_STEP = "first_step"
     WAIT_NODES = "wait_nodes"  # for nodes to begin or to go on with
     WAIT_PERSON = "wait_person"  # for an approval, the end of a pause, a checkpoint put back
+    WAIT_STORAGE = "wait_storage"  # for a checkpoint folder that can be written
     STOPPING = "stopping"  # from a planned stop, or from the end of the ranks, to the job's end
     STALLED = "stalled"  # of a watched job: no rank made a step
     SUSPENDED = "suspended"  # of a watched job: all its ranks were stopped by a signal

@@ -29,7 +29,7 @@ SLOW: Final = "slow_rank"
 HUNG: Final = "hung"
 RESTARTED: Final = "restarted"  # ranks of a watched job ended, and others took their place
 _DOWN: Final = frozenset({*MTTR, TimePart.INTERRUPTED, TimePart.STALLED})
-_WAITS: Final = frozenset({TimePart.WAIT_NODES, TimePart.WAIT_PERSON})
+_WAITS: Final = frozenset({TimePart.WAIT_NODES, TimePart.WAIT_PERSON, TimePart.WAIT_STORAGE})
 NOTHING_LOST: Final = frozenset({TimePart.PRODUCTIVE, TimePart.UNDIVIDED, TimePart.ENDED})
 
 

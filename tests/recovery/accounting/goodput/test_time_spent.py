@@ -27,6 +27,7 @@ from recovery.journal.attempt_records import (
     SavesStalled,
     SaveStall,
     StallSource,
+    StartWaits,
 )
 from recovery.journal.incident_machine import Outcome
 from recovery.journal.incident_records import Plan, PlanWaits, WaitsFor
@@ -108,6 +109,18 @@ def test_tries_that_failed_are_retries_and_waiting_is_told_apart() -> None:
     assert found.seconds_of(TimePart.RETRIES) == 11.0  # from the first fence to the second
     assert found.seconds_of(TimePart.WAIT_NODES) == 1.0 + 100.0
     assert found.seconds_of(TimePart.PREPARE) == 1.0  # to the wait
+
+
+def test_a_wait_for_a_folder_that_cannot_be_written_is_no_wait_for_a_person() -> None:
+    waits = PlanWaits("inc-1", 1, Plan(PlanStep.RESTART_IN_PLACE, "because", ()), "full", WaitsFor.STORAGE)
+    held = StartWaits("the checkpoint folder can't be written", "", is_for_storage=True)
+
+    in_incident = time_of(*BEGIN, *FAILED[:6], (1013.0, waits), (1113.0, SECOND))
+    at_start = time_of(*BEGIN[:2], (3.0, held), (103.0, FIRST))
+
+    for found in (in_incident, at_start):
+        assert found.seconds_of(TimePart.WAIT_STORAGE) == 100.0
+        assert found.seconds_of(TimePart.WAIT_PERSON) == 0.0
 
 
 def test_saves_are_taken_from_training_where_they_stalled_it() -> None:
