@@ -9,8 +9,11 @@ import pytest
 from rankmend.cli.screens.status_view import render
 from rankmend.cli.sources.folder_reader import FolderReader
 from rankmend.cli.sources.picture import Wanted
+from rankmend.cli.sources.reader import has_watched, may_live
 from rankmend.cli.sources.watched_here import WatchedHere
 from rankmend.clock import SystemClock
+from rankmend.hook.layout import ATTACHMENT, ATTACHMENT_AT
+from rankmend.hook.writer import read_start_ticks
 from tests.support.watched_jobs import Machine
 
 
@@ -116,3 +119,38 @@ def test_user_sees_no_watched_job_of_another(tmp_path: Path, looks: Looks) -> No
     here = looks.make(uid=os.getuid() + 1)
 
     assert here.views() == []
+
+
+def written_by(root: Path, pid: int, ticks: int) -> None:
+    """Have every rank's file name this process as its writer."""
+    for file in root.glob("*/*/*.progress"):
+        data = bytearray(file.read_bytes())
+        ATTACHMENT.pack_into(data, ATTACHMENT_AT, pid, 0, ticks, 1, 0, 0)
+        file.write_bytes(data)
+
+
+def test_files_of_ranks_that_have_ended_are_no_watched_ranks(tmp_path: Path) -> None:
+    root = tmp_path / "shm"
+    assert not has_watched(root)
+    machine_with_ranks(root, steps=3)
+    assert has_watched(root)
+    own_ticks = read_start_ticks(os.getpid())
+    assert own_ticks is not None
+
+    written_by(root, os.getpid(), own_ticks - 1)  # another process had this number before
+
+    assert not has_watched(root)
+
+
+def test_rank_in_a_container_may_live_and_is_looked_at(tmp_path: Path) -> None:
+    root, procfs = tmp_path / "shm", tmp_path / "proc"
+    machine_with_ranks(root, steps=3)
+    files = [str(file) for file in root.glob("*/*/*.progress")]
+    written_by(root, 7, 99)
+    (procfs / "4242").mkdir(parents=True)
+    (procfs / "4242/status").write_text("Name:\tpython\nNSpid:\t4242\t8\nUid:\t0\n")
+    assert not may_live(files, str(procfs))
+
+    (procfs / "4242/status").write_text("Name:\tpython\nNSpid:\t4242\t7\nUid:\t0\n")
+
+    assert may_live(files, str(procfs))
