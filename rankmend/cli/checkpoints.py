@@ -94,6 +94,8 @@ def checkpoints(
         print_json(_document(folder, held, replicas))
     else:
         _print(folder, held, replicas, explain)
+        for line in _saving(directory):
+            echo(line)
     sys.exit(0 if folder.chosen is not None else NOTHING_TO_RESTORE)
 
 
@@ -240,6 +242,31 @@ def _print(
             and verdict.hindrance in (None, Hindrance.UNREAD)
         ):
             echo(f"  to restore it all the same: --checkpoint-name {quote(verdict.candidate.tag)}")
+
+
+def _saving(directory: Path) -> "list[str]":
+    """Return what saving costs the job that saves here now, where its journal is on this machine."""
+    import time
+
+    from rankmend.cli.options import find_state
+    from rankmend.cli.screens.checkpoint_lines import say_saving
+    from recovery.journal.folder.job_folder import find_jobs
+    from recovery.local.report.held_snapshots import owner_of
+    from recovery.local.report.overview import view_job
+
+    claim = owner_of(directory)
+    if claim is None or not claim.job_id:
+        return []
+    try:
+        folders = find_jobs(find_state(None), claim.job_id)
+    except RankmendError:
+        return []
+    views = [view_job(folder, time.monotonic, time.time()) for folder in folders]
+    return [
+        f"job '{printable(view.name)}': {line}"
+        for view in views
+        for line in say_saving(view.checkpoint, view.snapshots)
+    ]
 
 
 def _explained(folder: "CheckpointFolder", verdict: "CheckpointVerdict") -> str:

@@ -12,7 +12,7 @@ from rankmend.printable import duration, printable
 from recovery.accounting.goodput.time_words import gpu_hours, share
 from recovery.console.incident import loss_of
 from recovery.console.journal_page import kind_words
-from recovery.console.views.state_words import standing_word, use_of, word_of
+from recovery.console.views.state_words import is_unread, standing_word, use_of, word_of
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -63,6 +63,8 @@ def environment() -> "Environment":
         "restarts": lambda job: (
             job.restarts if job.restarts_in_all is None else job.restarts_in_all
         ),
+        "unread": is_unread,
+        "known": lambda value, job: "not known" if is_unread(job) else value,
         "running": running_clock,
         "spaced": lambda text: str(text).replace("_", " "),
     }

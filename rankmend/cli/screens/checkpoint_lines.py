@@ -1,4 +1,4 @@
-"""What `rankmend status` says of a job's newest checkpoint, its saves, its snapshots, and what they cost."""
+"""What `rankmend status` says of a job's newest checkpoint, its saves and its snapshots, and `report` and `checkpoints` of their cost."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -17,14 +17,21 @@ _MEASURED_MIN: Final = 3  # failures; fewer leave the published rate with more t
 _EQUAL: Final = 0.001  # of the wall time: intervals that cost the same
 
 
-def say_checkpoint(view: "wire.CheckpointView", *, with_costs: bool = True) -> list[str]:
-    """Return lines for people; ``with_costs``: the last says what saving costs, and which interval is best."""
+def say_checkpoint(view: "wire.CheckpointView") -> list[str]:
+    """Return lines for people about the newest checkpoint and how long saves take."""
     lines = [f"newest checked checkpoint: {_which(view)}"]
     if how_long := _how_long(view):
         lines.append(how_long)
-    if with_costs:
-        lines.append(_cost(view))
     return lines
+
+
+def say_saving(
+    checkpoint: "wire.CheckpointView | None", snapshots: "wire.SnapshotView | None"
+) -> list[str]:
+    """Return lines about what checkpoints and snapshots of a running job cost, and which intervals would be best."""
+    lines = [] if checkpoint is None else [_cost(checkpoint)]
+    in_memory = "" if snapshots is None else _snapshot_cost(snapshots)
+    return [*lines, in_memory] if in_memory else lines
 
 
 def _which(view: "wire.CheckpointView") -> str:
@@ -52,10 +59,8 @@ def _how_long(view: "wire.CheckpointView") -> str:
     return "; ".join(parts)
 
 
-def say_snapshots(
-    view: "wire.SnapshotView", world_size: int, *, with_costs: bool = True
-) -> list[str]:
-    """Return lines about what the ranks keep in memory; ``with_costs``: also what that costs."""
+def say_snapshots(view: "wire.SnapshotView", world_size: int) -> list[str]:
+    """Return lines about what the ranks keep in memory."""
     of = (
         ""
         if view.ranks == world_size
@@ -66,8 +71,7 @@ def say_snapshots(
         lines.append(copied)
     if how := _how_kept(view):
         lines.append(how)
-    cost = _snapshot_cost(view) if with_costs else ""
-    return [*lines, cost] if cost else lines
+    return lines
 
 
 def _what(view: "wire.SnapshotView") -> str:

@@ -113,15 +113,26 @@ def report(
                 _write_page(page, _read(reader, job, since_unix_s), judged)
         show_would_have(judged, as_json=as_json, as_csv=as_csv, has_page=page is not None)
         return
+    shown = _Shown.TOTAL if only_total else _Shown.ALL if show_all else _Shown.SUMMARY
+    saving: dict[str, list[str]] = {}
     with reading(access, state_dir) as reader:
         reports = _read(reader, job, begin_of(since))
         degraded = reader.degraded_networks(job)
         if page is not None:
             _write_page(page, reports)
+        elif not (as_json or as_csv) and _has_details(reports, shown):
+            saving = _read_saving(reader)
     if job is not None and not reports:
         fail(f"no job {job!r} with any time to report on (rankmend status --all lists jobs)")
-    shown = _Shown.TOTAL if only_total else _Shown.ALL if show_all else _Shown.SUMMARY
-    _show(reports, degraded, as_json=as_json, as_csv=as_csv, has_page=page is not None, shown=shown)
+    _show(
+        reports,
+        degraded,
+        saving,
+        as_json=as_json,
+        as_csv=as_csv,
+        has_page=page is not None,
+        shown=shown,
+    )
 
 
 def _read(reader: "Reader", job: str | None, since_unix_s: float | None) -> "list[JobReport]":
@@ -138,6 +149,19 @@ def _read(reader: "Reader", job: str | None, since_unix_s: float | None) -> "lis
         if shown is not None:
             reports.append(report_of(shown))
     return reports
+
+
+def _has_details(reports: "list[JobReport]", shown: _Shown) -> bool:
+    return shown is _Shown.ALL or (shown is _Shown.SUMMARY and len(reports) == 1)
+
+
+def _read_saving(reader: "Reader") -> dict[str, list[str]]:
+    """Return what saving costs the jobs that run, by job id: only of them it is known what saves now."""
+    from rankmend.cli.screens.checkpoint_lines import say_saving
+    from rankmend.cli.sources.picture import Wanted
+
+    jobs = reader.picture(Wanted(None, with_ended=False, every_node=False)).jobs
+    return {job.job_id: say_saving(job.checkpoint, job.snapshots) for job in jobs}
 
 
 def _counted(jobs: "Iterator[SpentTime | None]") -> "Iterator[SpentTime | None]":
@@ -169,6 +193,7 @@ def _write_page(
 def _show(
     reports: "list[JobReport]",
     degraded: "list[wire.JobView]",
+    saving: dict[str, list[str]],
     *,
     as_json: bool,
     as_csv: bool,
@@ -204,8 +229,7 @@ def _show(
         if shown is _Shown.TOTAL:
             show_total(console(), reports)
         else:
-            with_details = shown is _Shown.ALL or len(reports) == 1
-            show_report(console(), reports, with_details=with_details)
+            show_report(console(), reports, saving, with_details=_has_details(reports, shown))
         for item in degraded:
             for plane in item.planes:
                 echo(f"{item.name}: {say_plane(plane)} now")

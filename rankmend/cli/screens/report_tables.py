@@ -30,8 +30,17 @@ _RANKS_SHOWN: Final = 32
 _DAY_S: Final = 86_400.0
 
 
-def show_report(out: "Console", reports: "Sequence[JobReport]", *, with_details: bool) -> None:
-    """Print a summary of all jobs, and with ``with_details`` the tables of each."""
+def show_report(
+    out: "Console",
+    reports: "Sequence[JobReport]",
+    saving: Mapping[str, Sequence[str]],
+    *,
+    with_details: bool,
+) -> None:
+    """Print a summary of all jobs, and with ``with_details`` the tables of each.
+
+    ``saving``: by job id, lines about what saving costs.
+    """
     if not reports:
         out.print("no jobs")
         return
@@ -48,6 +57,7 @@ def show_report(out: "Console", reports: "Sequence[JobReport]", *, with_details:
                 _show_lines(out, throughput_lines(report.throughput))
             if report.anatomy is not None:
                 _show_lines(out, anatomy_lines(report.anatomy))
+            _show_lines(out, saving.get(time.job_id, ()))
             if any(pace.anatomy is not None for pace in report.paces):
                 out.print(_ranks(report.paces))
 

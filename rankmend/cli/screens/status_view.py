@@ -195,8 +195,7 @@ def _render_jobs(picture: Picture, wanted: Wanted) -> "list[RenderableType]":
     if left:
         parts.append(Text(f"{len(jobs)} jobs: {_by_state(jobs)}", style="bold"))
     for job in shown:
-        is_one = wanted.job is not None
-        parts += _render_job(job, spares, plans[job.job_id], with_costs=is_one)
+        parts += _render_job(job, spares, plans[job.job_id])
     if left:
         text = f"and {left} more jobs: {_by_state(jobs[len(shown) :])} (--all, or a job's name)"
         parts.append(Text(text, style="dim"))
@@ -215,6 +214,8 @@ def _render_list(jobs: "Sequence[wire.JobView]") -> "list[RenderableType]":
     from rich.table import Table
     from rich.text import Text
 
+    from recovery.console.views.state_words import is_unread
+
     if not jobs:
         return []
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
@@ -228,6 +229,7 @@ def _render_list(jobs: "Sequence[wire.JobView]") -> "list[RenderableType]":
         began = (
             "-" if job.began_unix_s is None else local_time(job.began_unix_s, "%Y-%m-%d %H:%M:%S")
         )
+        counts = (job.world_size, job.nodes, job.attempt, job.incidents)
         table.add_row(
             Text(job.name, style="bold"),
             Text(say_state(job.state), style=_COLOURS.get(job.state, "white")),
@@ -235,7 +237,7 @@ def _render_list(jobs: "Sequence[wire.JobView]") -> "list[RenderableType]":
             began,
             "-" if job.lasted_s is None else duration(job.lasted_s),
             job.script or "-",
-            *(str(number) for number in (job.world_size, job.nodes, job.attempt, job.incidents)),
+            *("-" if is_unread(job) else str(number) for number in counts),
             "-" if job.highest_step is None else str(job.highest_step),
         )
     return [table, Text("rankmend status JOB shows one in detail", style="dim")]
@@ -274,11 +276,11 @@ def _spares(picture: Picture) -> "Mapping[str, int] | None":
 def _head(job: "wire.JobView", spares: "Mapping[str, int] | None") -> "Text":
     from rich.text import Text
 
+    from recovery.console.views.state_words import is_unread
+
     state = (say_state(job.state), _COLOURS.get(job.state, "white"))
-    if job.problem is not None and not job.attempt and not job.world_size:
-        return Text.assemble(
-            (job.name, "bold"), "  ", state
-        )  # its journal is not read: no number is known
+    if is_unread(job):
+        return Text.assemble((job.name, "bold"), "  ", state)
     spare = "" if spares is None else f", {counted(spares.get(job.job_id, 0), 'spare')}"
     head = Text.assemble(
         (job.name, "bold"),
@@ -306,10 +308,8 @@ def _render_job(
     job: "wire.JobView",
     spares: "Mapping[str, int] | None",
     plans: "Sequence[wire.PlanView]",
-    *,
-    with_costs: bool,
 ) -> "list[RenderableType]":
-    """Return what is known of a job; ``with_costs``: also what saving costs, and how often would be best."""
+    """Return what is known of a job."""
     from rich.text import Text
 
     from recovery.local.report.overview import StoredJobView
@@ -342,10 +342,10 @@ def _render_job(
         style = "dim" if job.unsaved.cause == Unsaved.NO_FOLDER.value else "yellow"
         lines.append(Text(printable(f"  {job.unsaved.text}"), style=style))
     if job.checkpoint is not None:
-        said = say_checkpoint(job.checkpoint, with_costs=with_costs)
+        said = say_checkpoint(job.checkpoint)
         lines += [Text(f"  {line}") for line in said]
     if job.snapshots is not None:
-        said = say_snapshots(job.snapshots, job.world_size, with_costs=with_costs)
+        said = say_snapshots(job.snapshots, job.world_size)
         lines += [Text(f"  {line}") for line in said]
     if stored is not None:
         lines += _render_ranks(stored)

@@ -67,6 +67,11 @@ def standing_word(view: wire.IncidentView) -> str:
     return view.standing or word_of(view.outcome)
 
 
+def is_unread(view: wire.JobView) -> bool:
+    """Return whether the job's journal could not be read: its counts are not known then, and not zero."""
+    return view.problem is not None and not view.attempt and not view.world_size
+
+
 def use_of(view: wire.NodeView, job_state: str) -> str:
     """Return what a job uses a node for, in a word: it trains only while the job does."""
     if view.held and not view.ranks:

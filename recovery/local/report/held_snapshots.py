@@ -42,7 +42,7 @@ def find_snapshots(folder: Path, root: Path, now_s: float) -> tuple[SnapshotRow,
 
     ``root``: where this user's runtime folders are; ``now_s``: monotonic.
     """
-    claim = _owner(folder)
+    claim = owner_of(folder)
     if claim is None:
         return ()
     try:
@@ -89,7 +89,7 @@ def _judge(parts: Sequence[HeldSnapshot], world_size: int) -> HeldVerdict:
     return HeldVerdict.WHOLE if is_whole else HeldVerdict.PARTIAL
 
 
-def _owner(folder: Path) -> FolderClaim | None:
+def owner_of(folder: Path) -> FolderClaim | None:
     """Return the claim of the job that saves to the folder; None where there is none, or it came with a copy."""
     absolute = folder.absolute()
     with contextlib.suppress(OSError, RankmendError):

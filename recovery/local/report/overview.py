@@ -116,7 +116,15 @@ def view_job(
     )
     view.nccl = _view_nccl(ranks, ledger)
     if view.highest_step is not None:  # its steps compare between attempts
-        view.highest_step = max([view.highest_step, *(rank.step or 0 for rank in ranks)])
+        before, view.highest_step = (
+            view.highest_step,
+            max([view.highest_step, *(rank.step or 0 for rank in ranks)]),
+        )
+        saved = view.checkpoint
+        if saved is not None and saved.steps_since is not None:
+            view.checkpoint = msgspec.structs.replace(
+                saved, steps_since=saved.steps_since + view.highest_step - before
+            )
     view.began_unix_s = entries[0].unix_s if entries else None
     view.lasted_s = _lasted_s(entries, now_unix_s if held else None)
     view.script = script if isinstance(script := start.get("script"), str) else ""

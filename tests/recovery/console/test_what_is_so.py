@@ -604,3 +604,19 @@ def test_only_an_open_incident_has_a_running_clock() -> None:
 
     assert with_clock(waits, 2_000.0).down_s == 84.0
     assert with_clock(over, 2_000.0).down_s is None
+
+
+@pytest.mark.parametrize("page", ["jobs.html.j2", "job.html.j2"])
+def test_job_whose_journal_is_not_read_has_no_counts(page: str) -> None:
+    unread = job_of("not managed", problem="the journal is damaged", attempt=0, world_size=0)
+
+    def html(job: wire.JobView) -> str:
+        if page == "job.html.j2":
+            return job_html(job)
+        return render(
+            page, root="", q="", state="", states=[], running=[job], running_left=0, watched=[], ended=[], ended_left=0,
+            waits={}, is_controller=True,
+        )  # fmt: skip
+
+    assert "not known" in html(unread)
+    assert "not known" not in html(job_of("running"))
