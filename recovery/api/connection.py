@@ -56,6 +56,20 @@ def pause_s(failures: int, draw: float | None = None) -> float:
     return BACKOFF.wait_s(failures, part)
 
 
+def _plain(error: Exception, answer_s: float) -> str:
+    """Return why no answer came, in few words; urllib3's own begin with its object."""
+    if isinstance(error, urllib3.exceptions.NameResolutionError):
+        return "this machine finds no address for that name"
+    cause = error.__cause__ or error.__context__
+    if isinstance(error, urllib3.exceptions.NewConnectionError) and isinstance(cause, OSError):
+        return cause.strerror or str(cause)
+    if isinstance(error, urllib3.exceptions.ConnectTimeoutError):
+        return f"no connection within {CONNECT_S_MAX:g} s"
+    if isinstance(error, urllib3.exceptions.ReadTimeoutError):
+        return f"no answer within {answer_s:g} s"
+    return str(error)
+
+
 class ControllerConnection:
     def __init__(
         self,
@@ -222,7 +236,7 @@ class ControllerConnection:
             finally:
                 response.release_conn()
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-            text = f"{urlsplit(url).netloc}: {error}"
+            text = f"{urlsplit(url).netloc}: {_plain(error, answer_s)}"
             raise UnreachableError(text, tls_fault=tls_fault_of(error)) from error
         return response.status, response.headers, answer
 

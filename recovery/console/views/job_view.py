@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
+
 from recovery.api import wire
 from recovery.api.parallel_sizes import to_wire
 from recovery.console.views.checkpoint_view import view_checkpoint, view_unsaved
@@ -99,6 +101,14 @@ def view_ledger(
         fabric_probe=describe_now(ledger.probes) if ledger.slow or ledger.probes.open else "",
         down_s=None if now_unix_s is None else down_for_s(ledger, now_unix_s),
     )
+
+
+def raise_highest(view: wire.JobView, step: int) -> None:
+    """Take a step that the job has reached since its newest record, also for how far it is beyond its checkpoint."""
+    before, view.highest_step, saved = view.highest_step, step, view.checkpoint
+    if before is not None and saved is not None and saved.steps_since is not None:
+        steps_since = saved.steps_since + step - before
+        view.checkpoint = msgspec.structs.replace(saved, steps_since=steps_since)
 
 
 def down_for_s(ledger: Ledger, now_unix_s: float) -> float | None:

@@ -132,5 +132,8 @@ def _restorable_text(ledger: Ledger) -> str:
         return "no checkpoint has been checked yet: a failure looks for one"
     step = "" if seen.step is None else f" at step {seen.step}"
     lines = [f"can restore {seen.path}{step} ({seen.label})"]
-    lines += [f"passed over {verdict.path}: {verdict.reason}" for verdict in seen.passed_over]
+    lines += [
+        f"passed over when that was checked: {verdict.path}: {verdict.reason}"
+        for verdict in seen.passed_over
+    ]
     return "; ".join(lines)

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from rankmend.clock import Clock
 from rankmend.errors import JobHeldError
+from rankmend.printable import duration
 from recovery.api.connection import pause_s
 from recovery.api.contact import Contact
 from recovery.api.controller_errors import ControllerError, RefusedError, TlsFault, UnreachableError
@@ -65,24 +66,27 @@ class JoiningClient(Client, Protocol):
 def join(
     client: JoiningClient, request: Join, said_after_s: float = WAITING_SAID_AFTER_S
 ) -> JoinAnswer:
-    """Join the job, and wait for the controller as long as it takes; print why while no controller answers.
+    """Join the job, and wait for the controller as long as it takes; print once why none answers, and once that one does.
 
-    Faults that time alone does not heal are printed at once, others only if they persist.
+    A fault that time alone does not heal is printed at once and with the way out, others only if they persist. Of one kind the
+    first is printed: with several controllers the text changes with each try.
     """
     failures, began_s = 0, time.monotonic()
-    said: list[str] | None = None
+    said = set[tuple[type[ControllerError], str | None]]()
     while True:
         try:
-            return client.join(request)
+            joined = client.join(request)
+            if said:
+                say(f"the controller answers after {duration(time.monotonic() - began_s)}")
+            return joined
         except RefusedError:
             raise
         except ControllerError as error:
             failures += 1
             text, hint = str(error), hint_for(error)
-            reasons = sorted(error.problems) if isinstance(error, UnreachableError) else [text]
             lasts = time.monotonic() - began_s >= said_after_s
-            if reasons != said and (hint is not None or lasts):
-                said = reasons
+            if (type(error), hint) not in said and (hint is not None or lasts):
+                said.add((type(error), hint))
                 say(f"waiting for the controller: {text}" + (f"; {hint}" if hint else ""))
             wait_s = pause_s(failures)
             if isinstance(error, UnreachableError) and error.retry_after_s is not None:

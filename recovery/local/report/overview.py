@@ -24,7 +24,13 @@ from recovery.checkpoints.snapshots.leftovers import FOLDER
 from recovery.checkpoints.snapshots.listing import kept_of, list_held
 from recovery.checkpoints.snapshots.memory import NodeMemory, newest_step_of
 from recovery.console.views.incident_view import entries_of_incident
-from recovery.console.views.job_view import UNMANAGED, reason_of, state_of, view_ledger
+from recovery.console.views.job_view import (
+    UNMANAGED,
+    raise_highest,
+    reason_of,
+    state_of,
+    view_ledger,
+)
 from recovery.console.views.snapshot_view import view_snapshots
 from recovery.console.views.state_words import INTERRUPTED
 from recovery.journal.attempt_records import AttemptStarted, hidden_communication, hidden_io
@@ -116,15 +122,7 @@ def view_job(
     )
     view.nccl = _view_nccl(ranks, ledger)
     if view.highest_step is not None:  # its steps compare between attempts
-        before, view.highest_step = (
-            view.highest_step,
-            max([view.highest_step, *(rank.step or 0 for rank in ranks)]),
-        )
-        saved = view.checkpoint
-        if saved is not None and saved.steps_since is not None:
-            view.checkpoint = msgspec.structs.replace(
-                saved, steps_since=saved.steps_since + view.highest_step - before
-            )
+        raise_highest(view, max([view.highest_step, *(rank.step or 0 for rank in ranks)]))
     view.began_unix_s = entries[0].unix_s if entries else None
     view.lasted_s = _lasted_s(entries, now_unix_s if held else None)
     view.script = script if isinstance(script := start.get("script"), str) else ""

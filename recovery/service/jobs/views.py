@@ -14,7 +14,14 @@ from detectors.parts.fleet_parts import SharedKind
 from detectors.parts.shared_blame import explain_network
 from rankmend.errors import RankmendError
 from recovery.api import nccl_shares, wire
-from recovery.console.views.job_view import UNMANAGED, reason_of, script_of, state_of, view_ledger
+from recovery.console.views.job_view import (
+    UNMANAGED,
+    raise_highest,
+    reason_of,
+    script_of,
+    state_of,
+    view_ledger,
+)
 from recovery.console.views.plan_view import view_plan
 from recovery.console.views.snapshot_view import view_snapshots
 from recovery.controller.cluster.cluster import ClusterController
@@ -64,8 +71,8 @@ def view_job(job: Job, desk: ClusterController, may_use: Callable[[str], bool]) 
     refused = [] if orphaned is None else [node for node in orphaned.nodes if may_use(node)]
     tokens = job.token_ids
     began_unix_s, now_unix_s = job.began_unix_s, job.clock.unix_s()
-    if controller is not None:
-        view.highest_step = controller.highest_step
+    if controller is not None and controller.highest_step is not None:
+        raise_highest(view, controller.highest_step)
     view.script = script_of(job.stored.join.program)
     view.began_unix_s = began_unix_s
     view.lasted_s = None if began_unix_s is None else max(0.0, now_unix_s - began_unix_s)

@@ -1,5 +1,6 @@
 """For how long a launcher's polls may wait, at the controller that it joined and at one that takes the job over."""
 
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from recovery.api.controller_errors import UnreachableError
 from recovery.api.launcher_client import LauncherClient
 from recovery.api.wire import WAIT_S_MAX, WAIT_S_SAFE, Accepted, JoinAnswer
 from recovery.messages.exchange import Report
@@ -72,3 +74,16 @@ def test_polls_at_a_controller_that_takes_the_job_over_wait_as_long_as_every_ver
         client.close()
 
     assert (client.home, client.wait_s) == (other, WAIT_S_SAFE)
+
+
+def test_an_address_where_nothing_listens_is_said_in_few_words() -> None:
+    with socket.socket() as taken:  # bound, and nobody listens
+        taken.bind(("127.0.0.1", 0))
+        place = f"127.0.0.1:{taken.getsockname()[1]}"
+        client = LauncherClient([f"http://{place}"])
+
+        with pytest.raises(UnreachableError) as raised:
+            client.join(join_of("n1"))
+        client.close()
+
+    assert str(raised.value) == f"{place}: Connection refused"

@@ -31,7 +31,7 @@ from recovery.console.job_time import (
 from recovery.console.rendering import render, running_clock
 from recovery.console.source import RankTail
 from recovery.console.views.incident_view import with_clock
-from recovery.console.views.job_view import reason_of, state_of, view_ledger
+from recovery.console.views.job_view import raise_highest, reason_of, state_of, view_ledger
 from recovery.console.views.state_words import standing_of, standing_word, use_of, word_of
 from recovery.controller.cluster.active_alerts import ActiveAlert
 from recovery.controller.cluster.incoming_alerts import AlertTarget
@@ -620,3 +620,13 @@ def test_job_whose_journal_is_not_read_has_no_counts(page: str) -> None:
 
     assert "not known" in html(unread)
     assert "not known" not in html(job_of("running"))
+
+
+def test_steps_since_a_checkpoint_go_on_with_the_highest_step() -> None:
+    job = job_of("running", checkpoint=checkpoint_of(100))
+
+    raise_highest(job, 450)
+
+    assert job.highest_step == 450
+    assert job.checkpoint is not None
+    assert job.checkpoint.steps_since == 150

@@ -112,7 +112,9 @@ def test_tries_that_failed_are_retries_and_waiting_is_told_apart() -> None:
 
 
 def test_a_wait_for_a_folder_that_cannot_be_written_is_no_wait_for_a_person() -> None:
-    waits = PlanWaits("inc-1", 1, Plan(PlanStep.RESTART_IN_PLACE, "because", ()), "full", WaitsFor.STORAGE)
+    waits = PlanWaits(
+        "inc-1", 1, Plan(PlanStep.RESTART_IN_PLACE, "because", ()), "full", WaitsFor.STORAGE
+    )
     held = StartWaits("the checkpoint folder can't be written", "", is_for_storage=True)
 
     in_incident = time_of(*BEGIN, *FAILED[:6], (1013.0, waits), (1113.0, SECOND))

@@ -9,6 +9,7 @@ import urllib3
 
 from rankmend.clock import SystemClock
 from recovery.api.controller_errors import (
+    BusyError,
     ControllerError,
     RefusedError,
     TlsFault,
@@ -66,18 +67,18 @@ def test_a_controller_that_is_away_for_a_moment_is_nothing_to_speak_of(
     assert capsys.readouterr().err == ""
 
 
-def test_a_reason_that_lasts_is_said_and_said_again_when_it_changes(
+def test_an_outage_that_lasts_is_said_once_and_its_end_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     both = UnreachableError("a; b", problems=["a", "b"])
-    turned = UnreachableError("b; a", problems=["b", "a"])
     other = UnreachableError("a; c", problems=["a", "c"])
-    join(Answers(both, turned, other), join_of("n1"), said_after_s=0.0)
+    busy = BusyError("a: answers 503", status=503)
+    join(Answers(both, other, both, busy, other), join_of("n1"), said_after_s=0.0)
 
-    assert [line.rpartition(": ")[2] for line in capsys.readouterr().err.splitlines()] == [
-        "a; b",
-        "a; c",
-    ]
+    first, second, last = capsys.readouterr().err.splitlines()
+    assert first == "rankmend: waiting for the controller: a; b"
+    assert second == "rankmend: waiting for the controller: a: answers 503"
+    assert last.startswith("rankmend: the controller answers after ")
 
 
 def test_a_refusal_is_not_waited_out() -> None:
