@@ -314,7 +314,10 @@ def look(
     changes = _follow(worker, troubles, unmanaged, now_s, listened_s)
     unrecorded = _record(worker, changes)
     marked = (*(item.told for item in changes.open), *changes.lately)
-    alerts = (*alerts_of(changes.open, links), *marks_of(marked))
+    alerts = (
+        *alerts_of(changes.open, links),
+        *marks_of(marked, lambda job_id: desk.shares_as(desk.owner_of(job_id))),
+    )
     record = daily_record(desk.ledger.causes, troubles, desk.policy.people.record_hour, now_s)
     if record is not None:
         alerts = (*alerts, Alert(*record))
@@ -349,6 +352,7 @@ def _follow(
         unmanaged=unmanaged,
         listened_s=listened_s,
         shared=_shared(worker, troubles),
+        owner_of=lambda job_id: desk.shares_as(desk.owner_of(job_id)),
     )
 
 
@@ -449,20 +453,20 @@ def mark_contested(jobs: list[RunningJob], desk: ClusterController) -> list[Runn
     """Return the jobs with the nodes of their incidents on which others are, and where nobody but its launchers says that it is."""
     if not any(job.ledger.incident is not None for job in jobs):
         return jobs
-    owners: dict[str, set[str]] = {}  # by node, of the jobs whose ranks are placed there
+    placed: dict[str, list[str]] = {}  # by node, the jobs whose ranks are placed there
     for job in jobs:
         for place in job.ledger.placement:
-            owners.setdefault(place.node, set()).add(desk.owner_of(job.job_id))
-    return [replace(job, contested=_contested(desk, job, owners)) for job in jobs]
+            placed.setdefault(place.node, []).append(job.job_id)
+    return [replace(job, contested=_contested(desk, job, placed)) for job in jobs]
 
 
 def _contested(
-    desk: ClusterController, job: RunningJob, owners: Mapping[str, Collection[str]]
+    desk: ClusterController, job: RunningJob, placed: Mapping[str, Collection[str]]
 ) -> frozenset[str]:
     incident = job.ledger.incident
     nodes = () if incident is None else nodes_of(job.ledger, incident)
     return frozenset(
-        node for node in nodes if desk.is_contested(node, job.job_id, owners.get(node, ()))
+        node for node in nodes if desk.is_contested(node, job.job_id, placed.get(node, ()))
     )
 
 

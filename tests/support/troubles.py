@@ -59,6 +59,7 @@ class Site:
         listened_s: float = 1e6,
         unmanaged: frozenset[str] = frozenset(),
         ends: dict[str, str] | None = None,
+        owners: dict[str, str] | None = None,
     ) -> CauseChanges:
         self.now_s += after_s
         changes = follow(
@@ -70,6 +71,7 @@ class Site:
             unmanaged=unmanaged,
             listened_s=listened_s,
             shared=self.shared,
+            owner_of=lambda job_id: (owners or {}).get(job_id, ""),
         )
         for record in changes.records:
             number = self.ledger.number + 1

@@ -329,17 +329,28 @@ class ClusterController:
         is_alone = self.policy.single_tenant or self.is_only_subject(subject)
         return "" if is_alone else subject
 
-    def is_contested(self, node: str, job_id: str, owners: Iterable[str]) -> bool:
+    def is_contested(self, node: str, job_id: str, jobs_there: Iterable[str]) -> bool:
         """Return whether others are on a node, or its agent says who is, and nobody but the job's launchers says that the job is there.
 
-        ``owners``: of the jobs whose launchers say that they run there.
+        Where somebody says so of jobs of two subjects, the node is contested for both: what is found of it is nobody's alone.
+        ``jobs_there``: whose launchers say that they run there.
         """
         owner = self.shares_as(self.owner_of(job_id))
-        if not owner or self.is_seen_by_agent(node, job_id):
+        if not owner:
             return False
-        if self.is_on_node(node, owner, self.now_unix_s()):
+        others = [other for other in jobs_there if self.owner_of(other) != owner]
+        if any(self._is_confirmed_on(node, other) for other in others):
+            return True
+        if self._is_confirmed_on(node, job_id):
             return False
-        return self.has_agents_word(node) or any(other != owner for other in owners)
+        return self.has_agents_word(node) or bool(others)
+
+    def _is_confirmed_on(self, node: str, job_id: str) -> bool:
+        """Return whether the node's agent, or the nodes' manager, says that the job or its owner is there."""
+        now_s = self.now_unix_s()
+        return self.is_seen_by_agent(node, job_id) or self.is_on_node(
+            node, self.owner_of(job_id), now_s
+        )
 
     def _is_others_alert(self, node: str, job_id: str) -> bool:
         """Return whether what alerts say of the node is another's word than that of the job's owner, and is not doubted.

@@ -6,8 +6,9 @@ restarted has to hear that rankmend has given up on it. Beside the message there
 Alertmanager mutes what others say about the same node or job.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Final
 from urllib.parse import quote
 
@@ -69,22 +70,31 @@ def labels_of(reported: CauseTold) -> dict[str, str]:
     return {name: value for name, value in labels.items() if value}
 
 
-def marks_of(causes: Iterable[CauseTold]) -> tuple[Alert, ...]:
-    """Return the marks of the nodes and jobs of causes."""
-    return tuple(_marks(causes))[:_MARKS_MAX]
+def marks_of(
+    causes: Iterable[CauseTold], owner_of: Callable[[str], str] = lambda _job_id: ""
+) -> tuple[Alert, ...]:
+    """Return the marks of the nodes and jobs of causes, in turn by whose jobs these have: no subject uses up the room for others'.
 
-
-def _marks(causes: Iterable[CauseTold]) -> Iterator[Alert]:
+    ``owner_of`` returns the subject of a job; of a cause without a job it is nobody's.
+    """
+    of_owner: dict[frozenset[str], list[Alert]] = {}
     for reported in causes:
-        for label, names in (("node", reported.nodes), ("job_id", reported.job_ids)):
-            for name in names:
-                labels = {
-                    "alertname": MARK,
-                    AUDIENCE: _NOBODY,
-                    "incident": reported.cause_id,
-                    label: name,
-                }
-                yield Alert(labels, {}, reported.since_unix_s)
+        owners = frozenset(map(owner_of, reported.job_ids))
+        of_owner.setdefault(owners, []).extend(_marks(reported))
+    turns = zip_longest(*of_owner.values())
+    return tuple(mark for turn in turns for mark in turn if mark is not None)[:_MARKS_MAX]
+
+
+def _marks(reported: CauseTold) -> Iterator[Alert]:
+    for label, names in (("node", reported.nodes), ("job_id", reported.job_ids)):
+        for name in names:
+            labels = {
+                "alertname": MARK,
+                AUDIENCE: _NOBODY,
+                "incident": reported.cause_id,
+                label: name,
+            }
+            yield Alert(labels, {}, reported.since_unix_s)
 
 
 def _links_of(reported: CauseTold, links: Links, section: str) -> dict[str, str]:

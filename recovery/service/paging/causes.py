@@ -7,9 +7,13 @@ that starts anew goes on with the same causes, and closes those that are over.
 
 A cause with incidents is over when they are; findings of its nodes that outlast it, or begin soon after, open no other. What
 senders tell (findings, watched jobs) counts as there until the controller has listened for `RELISTEN_S`.
+
+An incident is its job's launchers' word, and its cause needs nobody while it recovers. So by time alone an incident joins only causes of its own
+subject's jobs, and a finding only causes of findings; and an incident joins no finding that other nodes have, too: one subject's losses
+silence nothing that is found of others' nodes. Where all users are one party, all are the same subject.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -74,15 +78,18 @@ def follow(
     unmanaged: frozenset[str] = frozenset(),
     listened_s: float = RELISTEN_S,
     shared: SharedBy = SharedBy(),
+    owner_of: Callable[[str], str] = lambda _job_id: "",
 ) -> CauseChanges:
     """Return the causes as they are now, and what to journal of them.
 
     ``causes``: the newest record of each with its time, the open and the newest closed ones. ``ends``: in words, how each
     job stands now. ``unmanaged``: jobs of which nothing is known at the moment. ``listened_s``: since the start. ``shared``: by whose parts several nodes are explained.
+    ``owner_of`` returns the subject of a job; empty: all users are one party.
     """
     closed = [(at_s, cause) for at_s, cause in causes.values() if cause.is_over]
-    past = _Past(closed)
-    places = _Places({key: item for key, (_at_s, item) in causes.items() if not item.is_over})
+    past = _Past(closed, owner_of)
+    still_open = {key: item for key, (_at_s, item) in causes.items() if not item.is_over}
+    places = _Places(still_open, owner_of)
     for trouble in sorted(
         troubles, key=lambda trouble: (not trouble.is_incident, trouble.since_unix_s)
     ):
@@ -125,9 +132,12 @@ class _Gathered:
         self.base = base
         self.troubles: list[PresentTrouble] = []
         self.is_loss, self.has_incident = base.is_loss, bool(base.incident_ids)
+        self.nodes, self.job_ids = set(base.nodes), set(base.job_ids)
 
     def add(self, trouble: PresentTrouble) -> None:
         self.troubles.append(trouble)
+        self.nodes.update(trouble.nodes)
+        self.job_ids.add(trouble.job_id)
         self.is_loss |= trouble.is_loss
         self.has_incident |= trouble.is_incident
 
@@ -158,7 +168,8 @@ class _Gathered:
 class _Places:
     """The open causes, and which of them has a trouble, a node or a job."""
 
-    def __init__(self, causes: Mapping[str, CauseTold]) -> None:
+    def __init__(self, causes: Mapping[str, CauseTold], owner_of: Callable[[str], str]) -> None:
+        self._owner_of = owner_of
         self.causes = {key: _Gathered(cause) for key, cause in causes.items()}
         self._of_member: dict[str, str] = {}
         self._of_node: dict[str, str] = {}
@@ -195,14 +206,29 @@ class _Places:
         # Two programs that fail on one node are two causes; a fault of the node is one.
         places = self._of_node if trouble.kind == FINDING else self._of_blamed
         nodes = trouble.nodes if trouble.blames_node else ()
-        found = found or next((places[node] for node in nodes if node in places), None)
+        by_node = (places[node] for node in nodes if node in places)
+        found = found or next((key for key in by_node if self._may_join(trouble, key)), None)
         if found is None and trouble.about:  # the same on many nodes: a driver, a cooling loop
             alike = self._of_finding.get(trouble.about)
             found = alike if alike is None or not self.causes[alike].has_incident else None
         if found is not None or not trouble.is_loss:
             return found
-        lost = ((key, cause.base) for key, cause in self.causes.items() if cause.is_loss)
-        return next((key for key, base in lost if _is_together(trouble, base)), None)
+        party = self._parties((trouble.job_id,))
+        lost = (
+            (key, cause)
+            for key, cause in self.causes.items()
+            if cause.is_loss and self._parties(cause.job_ids) == party
+        )
+        return next((key for key, cause in lost if _is_together(trouble, cause.base)), None)
+
+    def _may_join(self, trouble: PresentTrouble, cause_id: str) -> bool:
+        """Return whether a trouble of a cause's node belongs to it: an incident ends it, and with it what is found of other nodes."""
+        cause = self.causes[cause_id]
+        is_of_one = trouble.is_incident and bool(self._parties((trouble.job_id,)))
+        return not is_of_one or cause.has_incident or cause.nodes <= set(trouble.nodes)
+
+    def _parties(self, job_ids: Iterable[str]) -> frozenset[str]:
+        return _parties(job_ids, self._owner_of)
 
     def open(self, trouble: PresentTrouble) -> str:
         self.causes[trouble.key] = _Gathered(_opened(trouble))
@@ -217,6 +243,11 @@ class _Places:
         self._note(cause_id, (trouble.key,), trouble.nodes, job_ids, blames_node=blames)
 
 
+def _parties(job_ids: Iterable[str], owner_of: Callable[[str], str]) -> frozenset[str]:
+    """Return the subjects by whose launchers' word a cause is one; none: senders', or all users are one party."""
+    return frozenset(owner_of(job_id) for job_id in job_ids if job_id) - {""}
+
+
 def _is_together(trouble: PresentTrouble, reported: CauseTold) -> bool:
     return abs(trouble.since_unix_s - reported.since_unix_s) <= TOGETHER_S
 
@@ -224,9 +255,15 @@ def _is_together(trouble: PresentTrouble, reported: CauseTold) -> bool:
 class _Past:
     """The causes that are over: what is found of their nodes belongs to them if it began before their end, or soon after."""
 
-    def __init__(self, closed: Sequence[tuple[float, CauseTold]]) -> None:
+    def __init__(
+        self, closed: Sequence[tuple[float, CauseTold]], owner_of: Callable[[str], str]
+    ) -> None:
         self._of_node: dict[str, float] = {}
-        self._losses = [(at_s, item) for at_s, item in closed if item.is_loss]
+        self._losses = [
+            (at_s, item)
+            for at_s, item in closed
+            if item.is_loss and not _parties(item.job_ids, owner_of)
+        ]
         for at_s, item in closed:
             for node in item.nodes:
                 self._of_node[node] = max(at_s, self._of_node.get(node, at_s))

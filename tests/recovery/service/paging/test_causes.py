@@ -1,5 +1,6 @@
 """Which troubles make one message, and when it is closed."""
 
+from collections import Counter
 from dataclasses import replace
 
 from detectors.finding import Severity
@@ -11,6 +12,7 @@ from detectors.parts.fleet_parts import find_parts
 from detectors.parts.power_feeds import PowerReading, judge_power
 from detectors.parts.site_units import COOLANT_UNIT, UnitFault, UnitQuantity, UnitVerdict
 from recovery.controller.cluster.cluster_limits import PeopleRules
+from recovery.journal.cluster_records import CauseTold
 from recovery.service.controller_config import Config, ConsoleSection, console_base
 from recovery.service.paging.alerts import Links, alerts_of, ended_alerts_of, marks_of
 from recovery.service.paging.causes import (
@@ -18,6 +20,7 @@ from recovery.service.paging.causes import (
     LATE_S,
     RELISTEN_S,
     TOGETHER_S,
+    CauseChanges,
     SharedBy,
 )
 from recovery.service.paging.daily_record import daily_record
@@ -186,6 +189,93 @@ def test_a_switch_that_takes_twenty_nodes_and_ten_jobs_is_one_message_that_lists
     marks = marks_of([told])
     assert {mark.labels["to"] for mark in marks} == {"nobody"}
     assert len(marks) == 30
+
+
+def lost_node(number: int, *, at_s: float = NOW + 60.0) -> PresentTrouble:
+    """Say that nothing answers on a node, which Prometheus has found."""
+    return replace(
+        GPU_LOST,
+        key=f"node-n{number}",
+        nodes=(f"n{number}",),
+        is_loss=True,
+        since_unix_s=at_s,
+        about="RankmendAgentDown",
+    )
+
+
+MALLORYS = {"job0": "mallory", "job1": "mallory", "job2": "alice", "job3": "bob"}
+
+
+def ids_of(changes: CauseChanges) -> dict[str, tuple[str, ...]]:
+    return {one.told.cause_id: one.told.nodes for one in changes.open}
+
+
+def test_a_lost_node_of_one_subject_silences_no_loss_that_is_found_of_others_nodes() -> None:
+    site, forged = Site(), losses(1)
+
+    site.look(*forged, owners=MALLORYS)
+    now = site.look(*forged, lost_node(7), lost_node(8), after_s=100.0, owners=MALLORYS)
+
+    assert ids_of(now) == {"job0-1": ("n0", "n1"), "node-n7": ("n7", "n8")}
+    assert now.open[1].told.severity == "warning", "people receive it"
+
+
+def test_a_lost_node_of_one_subject_that_is_over_silences_no_loss_of_others_either() -> None:
+    site, forged = Site(), losses(1)
+    site.look(*forged, owners=MALLORYS)
+    assert site.look(owners=MALLORYS).closed
+
+    now = site.look(lost_node(0), lost_node(7), after_s=100.0, owners=MALLORYS)
+
+    assert ids_of(now) == {"node-n7": ("n7",)}, "n0 is his own node: the incident was about it"
+
+
+def test_losses_of_other_subjects_join_no_message_of_one_by_time_alone_and_his_own_do() -> None:
+    own, his, alices, bobs = losses(4)
+
+    now = Site().look(own, his, alices, bobs, owners=MALLORYS)
+
+    assert sorted(one.told.job_ids for one in now.open) == [("job0", "job1"), ("job2",), ("job3",)]
+
+
+def test_an_incident_takes_over_no_finding_that_other_nodes_have_too() -> None:
+    """It would be over with his incident, while the other nodes are still lost."""
+    site, nodes = Site(), [lost_node(number, at_s=NOW - 40.0) for number in range(6)]
+    (before,) = site.look(*nodes, owners=MALLORYS).open
+    (forged,) = losses(1)
+
+    now = site.look(*nodes, forged, owners=MALLORYS)
+    after = site.look(*nodes, owners=MALLORYS)
+
+    assert sorted(ids_of(now)) == ["job0-1", "node-n0"]
+    assert [one.cause_id for one in after.closed] == ["job0-1"]
+    assert ids_of(after) == {"node-n0": before.told.nodes}
+
+
+def test_an_incident_joins_the_finding_of_its_own_node_alone() -> None:
+    site, found = Site(), lost_node(0, at_s=NOW - 40.0)
+    site.look(found, owners=MALLORYS)
+    (forged,) = losses(1)
+
+    assert ids_of(site.look(found, forged, owners=MALLORYS)) == {"node-n0": ("n0", "n1")}
+
+
+def test_marks_of_one_subjects_losses_leave_room_for_those_of_others() -> None:
+    def told(number: int, job: str, nodes: int) -> CauseTold:
+        names = tuple(f"{job}-{number}-{node}" for node in range(nodes))
+        return CauseTold(
+            cause_id=f"{job}-{number}", since_unix_s=NOW, job_id=job, job=job, node="", severity="info",
+            what="", nodes=names, job_ids=(job,) if job else (),
+        )  # fmt: skip
+
+    flood = [told(number, "job0", 200) for number in range(30)]
+    others = [told(0, "job2", 200), told(0, "", 100), told(0, "job3", 1)]
+
+    marks = marks_of([*flood, *others], lambda job_id: MALLORYS.get(job_id, ""))
+
+    of_cause = Counter(mark.labels["incident"] for mark in marks)
+    assert len(marks) == 2_000
+    assert (of_cause["job2-0"], of_cause["-0"], of_cause["job3-0"]) == (201, 100, 2)
 
 
 def test_losses_far_apart_and_failures_of_other_kinds_are_messages_of_their_own() -> None:

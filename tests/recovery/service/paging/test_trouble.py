@@ -183,6 +183,20 @@ def test_a_node_is_contested_where_only_a_jobs_launchers_say_that_it_is_there() 
         assert not contested(confirm, both), confirm.__name__
 
 
+def test_a_node_that_two_subjects_share_by_others_word_is_contested_for_both() -> None:
+    """What is found there is nobody's alone: one who crashes his own ranks there must not silence it."""
+
+    def by_slurm(desk: ClusterController) -> None:
+        desk.is_on_node = lambda node, _subject, _at_s: node == "n1"
+
+    def by_agent_of_both(desk: ClusterController) -> None:
+        desk.is_seen_by_agent = lambda node, _job_id: node == "n1"
+
+    for share in (by_slurm, by_agent_of_both):
+        assert contested(share, jobs_on_n1()), share.__name__
+        assert not contested(share, jobs_on_n1()[:1]), share.__name__
+
+
 def test_a_hang_that_is_being_recovered_wakes_nobody() -> None:
     hung = replace(DEVICE, kind=Kind.RANK_HUNG, ranks=(3,))
     one = only(ledger_of(replace(incident(hung), waits=None)))
