@@ -35,7 +35,15 @@ from detectors.node.charges import CHARGES, Weight  # noqa: E402
 from detectors.slow.cause_table import CAUSES  # noqa: E402
 from detectors.slow.explanation import SlowSection  # noqa: E402
 from recovery.journal.incident_machine import transitions_table  # noqa: E402
-from recovery.journal.witnesses import ENOUGH, IN_WORDS, OutsideAct, Witness  # noqa: E402
+from recovery.journal.witnesses import (  # noqa: E402
+    ENOUGH,
+    IN_WORDS,
+    PLACES,
+    PRESENCE,
+    TOGETHER,
+    OutsideAct,
+    Witness,
+)
 from recovery.lab.fabric.fabric_report import FAMILIES as FABRIC_FAMILIES  # noqa: E402
 from recovery.service.metrics.measures import Measures  # noqa: E402
 from recovery.service.roles import WITNESS_OF  # noqa: E402
@@ -168,15 +176,59 @@ def witnesses() -> str:
     }
     roles[Witness.LAUNCHER] = "`launch`"
     rows = [
-        (
-            IN_WORDS[one],
-            roles[one] or "-",
-            *("yes" if one in ENOUGH[act] else "no" for act in OutsideAct),
-        )
+        (IN_WORDS[one], roles[one] or "-", *(_is_enough(act, one) for act in OutsideAct))
         for one in Witness
     ]
     acts = (act.value.replace("_", " ") for act in OutsideAct)
     return _table(("who says so", "role", *acts), rows)
+
+
+def _is_enough(act: OutsideAct, witness: Witness) -> str:
+    if witness in ENOUGH[act]:
+        return "yes"
+    groups = [group for group in TOGETHER.get(act, ()) if witness in group]
+    if not groups:
+        return "no"
+    return "half: there" if groups[0] == PRESENCE else "half: lost"
+
+
+_SHORT: Final = {
+    Witness.PERSON: "a person",
+    Witness.ALERT: "an alert",
+    Witness.SCHEDULER: "Slurm or Kubernetes",
+    Witness.AGENT: "the agent",
+    Witness.SUBJECTS: "another subject",
+    Witness.SINGLE_TENANT: "`single_tenant`",
+    Witness.MANAGER_LOST: "Slurm or Kubernetes, which gets no answer",
+    Witness.SILENT_AGENT: "the agent's silence",
+}
+
+
+def act_places() -> str:
+    """Return where something outside a job is decided, on whose word, and within which bounds."""
+    rows = []
+    for place in PLACES:
+        needs = place.needs
+        if place.act is not None:
+            needs = ", ".join(_SHORT[one] for one in Witness if one in ENOUGH[place.act])
+            groups = [
+                ", ".join(_SHORT[one] for one in Witness if one in group)
+                for group in TOGETHER.get(place.act, ())
+            ]
+            needs += f"; or one of each: ({') and ('.join(groups)})" if groups else ""
+        bounds = ", ".join(f"`{key}`" for key in place.bounds)
+        decider = place.decided_by.rpartition(".")[2].replace(":", ".")
+        rows.append((place.what, needs, bounds, f"`{decider}`", place.refused or "-"))
+    return _table(
+        (
+            "what",
+            "needs the word of",
+            "bounds, shared by subjects",
+            "decided by",
+            "what was refused is in",
+        ),
+        rows,
+    )
 
 
 def documents() -> str:
@@ -286,6 +338,7 @@ PARTS: Final[dict[tuple[str, str], Callable[[], str]]] = {
     ("docs/reference/thresholds.md", "causes"): causes,
     ("docs/reference/thresholds.md", "charges"): charges,
     ("docs/operate/security.md", "witnesses"): witnesses,
+    ("docs/operate/security.md", "act places"): act_places,
     ("docs/use/frameworks.md", "kills"): kill_points,
     ("docs/reference/hook-api.md", "hook api"): hook_api,
     ("docs/internals/five-incidents.md", "incidents"): incident_stories,

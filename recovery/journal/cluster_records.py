@@ -168,6 +168,9 @@ class PowerOffAsked:
     job_id: str
     incident_id: str
     sharer: str = ""  # in the cluster's journal: the subject to whose share of the bounds it counts; empty: nobody's
+    witnesses: tuple[
+        Witness, ...
+    ] = ()  # in the cluster's journal: who says so beside the job's launchers
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,6 +214,10 @@ class Service:
         desk.is_on_node = self._is_on_node
         desk.is_seen_by_agent = self._is_seen_by_agent
         desk.is_confirmed = self._is_confirmed
+        desk.is_lost_by_manager = lambda node: any(
+            manager.desk.is_silent(node) for manager in self._managers()
+        )
+        desk.is_agent_silent = self._is_agent_silent
         desk.has_agents_word = lambda node: self.worker.present.speaks(
             node, self.worker.hearing.now_s()
         )
@@ -416,6 +420,12 @@ class Service:
         """Return whether the node's agent has reported this job there lately. For the deciding thread."""
         worker = self.worker
         return worker.present.is_on(node, job_id, self._owner_of(job_id), worker.hearing.now_s())
+
+    def _is_agent_silent(self, node: str) -> bool:
+        """Return whether the node's agent is known to be silent. For the deciding thread."""
+        if self._words is not None:
+            return False  # it may report to another controller of the database
+        return self.worker.present.is_silent(node, self.worker.hearing.now_s())
 
     def _is_confirmed(self, node: str) -> bool:
         """Return whether somebody beside launchers knows the node. For the deciding thread."""

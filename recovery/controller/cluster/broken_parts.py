@@ -14,7 +14,8 @@ from detectors.wording import counted
 from recovery.controller.cluster.active_alerts import ActiveAlert
 
 # Findings that say that a whole node, or its way to the others, is gone.
-LOSSES: Final = frozenset({"RankmendAgentDown", "RankmendNicPortDown"})
+AGENT_DOWN: Final = "RankmendAgentDown"
+LOSSES: Final = frozenset({AGENT_DOWN, "RankmendNicPortDown"})
 
 
 def find_broken_parts(

@@ -23,6 +23,7 @@ from recovery.controller.cluster.active_alerts import (
     TakenAlerts,
 )
 from recovery.controller.cluster.alert_shares import NOBODY, Sender
+from recovery.controller.cluster.broken_parts import AGENT_DOWN
 from recovery.controller.cluster.charge_verdict import judge_lemon, take_back, weigh_charge
 from recovery.controller.cluster.cluster_ledger import (
     ClusterLedger,
@@ -86,6 +87,9 @@ from recovery.messages.outside import NodeEvidence
 
 log = logging.getLogger(__name__)
 
+# Whose word about a lost node makes it nobody's share of the power-offs: they name it themselves.
+_NAMED: Final = frozenset({Witness.ALERT, Witness.SUBJECTS, Witness.SINGLE_TENANT})
+
 WINDOW_S_MAX: Final = 90 * DAY_S
 WINDOW_AWAY_S_MAX: Final = 3653 * DAY_S  # ten years: further away is a slip
 WINDOWS_MAX: Final = 1_000
@@ -94,6 +98,9 @@ _TEXT_MAX: Final = 1_000
 _REFUSAL_S: Final = 3600.0  # between two words about one sender
 _REFUSED_MAX: Final = 1_000
 _OWN_ALERTS_MAX: Final = 10_000
+_LATE_S: Final = (
+    600.0  # another subject's blame that is older says nothing of a node that is silent now
+)
 _DATABASE: Final = "database"  # what its note is about
 _TRIES_MAX: Final = 10  # of one decision, while other controllers write
 
@@ -170,6 +177,9 @@ class ClusterController:
         self.is_seen_by_agent: Callable[[str, str], bool] = lambda _node, _job_id: False
         # Whether the node's agent has reported lately, with the node's certificate, which jobs run there.
         self.has_agents_word: Callable[[str], bool] = lambda _node: False
+        # Whether the manager of nodes gets no answer of the node, and whether its agent, which had reported, is silent.
+        self.is_lost_by_manager: Callable[[str], bool] = lambda _node: False
+        self.is_agent_silent: Callable[[str], bool] = lambda _node: False
         # Whether the manager of nodes, or the node's agent with the node's certificate, knows the node.
         self.is_confirmed: Callable[[str], bool] = lambda _node: False
         self.notes: tuple[ClusterNote, ...] = ()  # what people must hear of; the newest last
@@ -273,6 +283,35 @@ class ClusterController:
         if self.is_seen_by_agent(node, job_id):
             found.add(Witness.AGENT)
         return frozenset(found)
+
+    def witnesses_of_loss(self, node: str, job_id: str) -> frozenset[Witness]:
+        """Return who, beside the launchers of this job, says that it is on the node, and that the node is lost."""
+        found = self.witnesses_of(node, job_id)
+        if Witness.SINGLE_TENANT in found:
+            return found
+        owner = self.owner_of(job_id)
+        late = self.ledger.blames_of(node, self.now_unix_s() - _LATE_S)
+        if not self._agree(owner, node, late):
+            found -= {Witness.SUBJECTS}
+        if self._is_missed(node, owner):
+            found |= {Witness.ALERT}
+        if self.is_lost_by_manager(node):
+            found |= {Witness.MANAGER_LOST}
+        if self.is_agent_silent(node):
+            found |= {Witness.SILENT_AGENT}
+        return found
+
+    def _is_missed(self, node: str, owner: str) -> bool:
+        """Return whether another than the owner sends an alert that nothing answers on the node, and on few others."""
+        missed = {
+            alert.node
+            for alert in self.alerts.active
+            if alert.target.alertname == AGENT_DOWN and alert.is_firing and not alert.is_doubtful
+            if alert.sender.name != owner and not alert.sender.is_of_jobs
+        }
+        # Where it accuses more, Prometheus may be cut off: its word counts within the bound of every other rule.
+        most = self.nodes_active() * self.policy.budgets.nodes_held_percent / 100.0
+        return node in missed and (len(missed) == 1 or len(missed) <= most)
 
     def _blames_of_late(self, node: str) -> list[NodeBlame]:
         since_s = self.now_unix_s() - self.policy.quarantine.window_s
@@ -581,9 +620,10 @@ class ClusterController:
                 raise
             except JournalError as error:
                 refusal = f"the cluster's journal can't be written: {error}"
-        witnesses = self.witnesses_of(requested.node, requested.job_id)
+        witnesses = self.witnesses_of_loss(requested.node, requested.job_id)
         is_alone = not allows(OutsideAct.POWER_OFF, witnesses)
-        sharer = "" if witnesses - PRESENCE else self.shares_as(self.owner_of(requested.job_id))
+        owner = self.owner_of(requested.job_id)
+        sharer = "" if witnesses & _NAMED else self.shares_as(owner)
         if refusal is None and is_alone:
             try:
                 self._note_alone(NotDoneAct.POWER_OFF, OutsideAct.POWER_OFF, requested)
@@ -600,7 +640,13 @@ class ClusterController:
                 self._note_once(text, f"launchers of {sharer}")
         if refusal is None:
             try:
-                self._write(replace(requested, sharer=sharer))
+                self._write(
+                    replace(
+                        requested,
+                        sharer=sharer,
+                        witnesses=tuple(item for item in Witness if item in witnesses),
+                    )
+                )
             except JournalMovedError:
                 raise
             except JournalError as error:

@@ -191,7 +191,9 @@ def refuse_power_off(
     """Return why the node's power must not be switched off now, or None. `refuse_share_of_power` knows whose share it would be."""
     if held := _holds_power_off(requested, job_name, ledger, policy, now_unix_s):
         return held
-    if any(replace(off, sharer="") == requested for _unix_s, off in ledger.power_offs):
+    if any(
+        replace(off, sharer="", witnesses=()) == requested for _unix_s, off in ledger.power_offs
+    ):
         return "it was asked for in this incident already"
     count = sum(unix_s > now_unix_s - HOUR_S for unix_s, _one in ledger.power_offs)
     most = policy.budgets.power_offs_per_hour_max

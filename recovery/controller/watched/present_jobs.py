@@ -21,7 +21,7 @@ import msgspec
 from rankmend.clock import Clock
 from rankmend.errors import StorageError
 from rankmend.files import read_if_there, replace_file
-from rankmend.watched_report import LEFT_S, PresentJob, WatchedReport
+from rankmend.watched_report import LEFT_S, PRESENT_S, PresentJob, WatchedReport
 from recovery.api import wire
 from recovery.journal.ledger import Moment
 
@@ -31,6 +31,7 @@ FILE_NAME: Final = "present-jobs.json"
 PRESENT_KEPT_S: Final = LEFT_S  # ten reports: a node is blamed minutes after its last
 PRESENT_NODES_MAX: Final = wire.NODES_MAX
 PRESENT_OF_NODE_MAX: Final = 256  # jobs of one node within that time
+SILENT_S: Final = 2 * PRESENT_S + 10.0  # two reports are missing, and some seconds for a retry
 SAVED_MAX: Final = 100_000  # words: 20 MB; 20,000 nodes with five jobs each
 _BYTES_MAX: Final = 64 << 20
 # Between two writes: after a word of a job that is new on its node, and else. 2,000 nodes are 300 kB.
@@ -125,6 +126,7 @@ class PresentJobs:
         """``now_s``: listened seconds; ``file``: None where nothing outlives a restart."""
         # By node and job id: when the agent last reported it, in listened seconds.
         self._of_node: dict[str, dict[str, tuple[float, PresentJob]]] = {}
+        self._reported_at_s: dict[str, float] = {}  # by node: the newest report that arrived here
         self._file = file
         self._saved_at_s = -math.inf
         self._has_new = self._is_changed = False
@@ -163,10 +165,14 @@ class PresentJobs:
         for key in list(said)[:-PRESENT_OF_NODE_MAX]:
             del said[key]
         self._has_new = self._has_new or not before.keys() >= said.keys()
+        self._reported_at_s.pop(report.node, None)
         if said:
             self._of_node[report.node] = said
+            self._reported_at_s[report.node] = now_s
         if len(self._of_node) > PRESENT_NODES_MAX:
-            del self._of_node[next(iter(self._of_node))]
+            oldest = next(iter(self._of_node))
+            del self._of_node[oldest]
+            self._reported_at_s.pop(oldest, None)
 
     def knows(self, node: str) -> bool:
         """Return whether an agent has reported with this node's certificate that jobs run there."""
@@ -176,6 +182,11 @@ class PresentJobs:
         """Return whether the node's agent has reported lately which jobs run there."""
         said = self._of_node.get(node, {}).values()
         return any(now_s - at_s <= PRESENT_KEPT_S for at_s, _job in said)
+
+    def is_silent(self, node: str, now_s: float) -> bool:
+        """Return whether the node's agent has said lately which jobs run there, to this controller, and has missed two reports since."""
+        at_s = self._reported_at_s.get(node)
+        return at_s is not None and now_s - at_s >= SILENT_S and self.speaks(node, now_s)
 
     def is_on(self, node: str, job_id: str, owner: str, now_s: float) -> bool:
         """Return whether the node's agent has reported the job there lately, under one user.

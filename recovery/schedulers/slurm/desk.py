@@ -120,6 +120,8 @@ class RequestDesk:
         # Nodes of which it matters whether the manager knows them, and those that it has been found to know: replaced as a whole.
         self.named: Callable[[], Sequence[str]] = lambda: ()
         self.known: frozenset[str] = frozenset()
+        # Nodes that we have drained and of which the manager hears nothing, and when it said so.
+        self._silent: tuple[float, frozenset[str]] = (float("-inf"), frozenset())
         self._asked_for: frozenset[str] = frozenset()
         self._asked_at_s = float("-inf")
 
@@ -263,6 +265,7 @@ class RequestDesk:
         self._memory.clear()
         self._looked_at_s = float("-inf")
         self.works_here = works_here
+        self._silent = (float("-inf"), frozenset())
         self.bench.is_answering, self.bench.problem = None, ""
         self.bench.catch_up()
 
@@ -278,7 +281,10 @@ class RequestDesk:
                 if now_s >= memory.due_s:
                     self._advance(work, memory)
             if now_s - self._looked_at_s >= self._drains_look_s or self.returns.is_due():
-                self.returns.look(self._nodes.look_at_drains())
+                seen = self._nodes.look_at_drains()
+                silent = frozenset(name for name, node in seen.items() if node.is_silent)
+                self._silent = now_s, silent
+                self.returns.look(seen)
                 self._nodes.look_for_others(self._of_interest())
                 self._confirm(now_s)
                 self._looked_at_s = now_s
@@ -295,6 +301,11 @@ class RequestDesk:
                 "-inf"
             )  # a request has ended: its nodes may be drained, or back
         return self.bench.look_s
+
+    def is_silent(self, node: str) -> bool:
+        """Return whether the manager, asked lately, hears nothing of a node that we have drained. For any thread."""
+        at_s, silent = self._silent
+        return node in silent and self._clock.now_s() - at_s <= 2 * self._drains_look_s
 
     def _confirm(self, now_s: float) -> None:
         """See which of the nodes that launchers have named the manager knows."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, product
 
 import pytest
 
@@ -60,30 +60,44 @@ Q, K, P = OutsideAct.QUARANTINE, OutsideAct.KEEP_OUT, OutsideAct.POWER_OFF
 ALLOWED = {
     Witness.LAUNCHER: set(),
     Witness.PERSON: {D, Q, K, P},
-    Witness.ALERT: {D, Q, K, P},
-    Witness.SCHEDULER: {D, E, R, Q, K, P},
-    Witness.AGENT: {D, Q, K, P},
-    Witness.SUBJECTS: {D, Q, K, P},
+    Witness.ALERT: {D, Q, K},
+    Witness.SCHEDULER: {D, E, R, Q, K},
+    Witness.AGENT: {D, Q, K},
+    Witness.SUBJECTS: {D, Q, K},
     Witness.SINGLE_TENANT: {D, E, R, Q, K, P},
+    Witness.MANAGER_LOST: set(),
+    Witness.SILENT_AGENT: set(),
 }
+THERE = {Witness.SCHEDULER, Witness.AGENT}
+LOST = {Witness.ALERT, Witness.SUBJECTS, Witness.MANAGER_LOST, Witness.SILENT_AGENT}
+
+
+def is_enough(act: OutsideAct, found: set[Witness]) -> bool:
+    """Say it again in other words than the table."""
+    return any(act in ALLOWED[one] for one in found) or (
+        act is P and bool(found & THERE) and bool(found & LOST)
+    )
 
 
 @pytest.mark.parametrize("act", OutsideAct)
-@pytest.mark.parametrize("witness", Witness)
 @pytest.mark.parametrize("role", Role)
-def test_each_act_follows_from_the_witnesses_that_the_table_names_and_from_no_role_alone(
-    act: OutsideAct, witness: Witness, role: Role
+def test_each_act_follows_from_all_kinds_of_evidence_as_documented_and_from_no_role_alone(
+    act: OutsideAct, role: Role
 ) -> None:
+    kinds = tuple(Witness)
     by_role = WITNESS_OF[role]
 
-    assert allows(act, {witness}) == (act in ALLOWED[witness])
-    assert allows(act, {witness, by_role}) == (act in ALLOWED[witness] | ALLOWED[by_role])
+    for chosen in product((False, True), repeat=len(kinds)):
+        found = {kind for kind, is_there in zip(kinds, chosen, strict=True) if is_there}
+        assert allows(act, found) == is_enough(act, found), found
+        assert allows(act, found | {by_role}) == is_enough(act, found | {by_role}), found
 
 
 def test_no_number_of_launchers_is_a_witness_and_every_act_has_one() -> None:
     assert all(not allows(act, {Witness.LAUNCHER}) for act in OutsideAct)
     assert set(ENOUGH) == set(OutsideAct)
     assert all(ENOUGH.values())
+    assert not any(Witness.LAUNCHER in found for found in ENOUGH.values())
     assert WITNESS_OF[Role.LAUNCH] is WITNESS_OF[Role.READ] is Witness.LAUNCHER
 
 
@@ -91,7 +105,7 @@ def test_no_number_of_launchers_is_a_witness_and_every_act_has_one() -> None:
 def test_what_is_on_record_is_a_witness_that_was_enough(act: OutsideAct) -> None:
     for found in combinations(Witness, 2):
         kept = strongest(act, set(found))
-        assert (kept is not Witness.LAUNCHER) == allows(act, set(found))
+        assert (kept is not Witness.LAUNCHER) == any(allows(act, {one}) for one in found)
         assert kept in (*found, Witness.LAUNCHER)
 
 
@@ -309,7 +323,7 @@ def test_a_second_party_makes_the_same_reports_count(witness) -> None:  # type: 
     forge(desk)
 
     assert "in quarantine: blamed in" in (desk.unusable("n2") or "")
-    assert power_off(desk)
+    assert power_off(desk) == (witness is by_policy), "silence needs two words more"
     kept = [one.record for one in journal.entries if isinstance(one.record, NodeBlamed)]
     assert kept[-1].subject == "mallory"
     assert kept[-1].witness is not Witness.LAUNCHER
@@ -658,6 +672,7 @@ def test_what_launchers_of_one_subject_report_leaves_others_a_share_of_the_held_
 def lost(desk: ClusterController, job: str, *nodes: str) -> list[str]:
     """Return which nodes lose their power for a job whose launchers are silent there, and which each agent had seen."""
     desk.is_seen_by_agent = lambda _node, seen: seen == job
+    desk.is_agent_silent = lambda _node: True
     return [node for node in nodes if desk.allow_power_off(PowerOffAsked(node, job, f"i-{node}"))]
 
 
@@ -671,6 +686,7 @@ def test_silence_of_one_subjects_launchers_leaves_others_a_share_of_the_power_of
     assert lost(desk, BOB, "n6", "n7") == ["n6"], "all share one bound"
     kept = [one.record for one in journal.entries if isinstance(one.record, PowerOffAsked)]
     assert [one.sharer for one in kept] == ["mallory", "mallory", "alice", ""]
+    assert {one.witnesses for one in kept} == {(Witness.AGENT, Witness.SILENT_AGENT)}
     texts = [note.text for note in desk.notes if "share of power_offs_per_hour_max" in note.text]
     assert any("for what launchers of mallory report" in text for text in texts)
 
@@ -682,6 +698,97 @@ def test_node_that_an_alert_names_loses_its_power_by_nobodys_share() -> None:
     assert lost(desk, MALLORY, "n1", "n2", "n3") == ["n1", "n2"]
     kept = [one.record for one in journal.entries if isinstance(one.record, PowerOffAsked)]
     assert [(one.node, one.sharer) for one in kept] == [("n1", "mallory"), ("n2", "")]
+
+
+def agent_is_missed(desk: ClusterController, sender: str = "prometheus", *nodes: str) -> None:
+    told = [
+        IncomingAlert(
+            {"alertname": "RankmendAgentDown", "node": node, "severity": "critical"},
+            {},
+            desk.now_unix_s(),
+            True,
+        )
+        for node in nodes or ("n2",)
+    ]
+    desk.take_alerts(told, {}, Sender(sender))
+
+
+def by_silent_agent(desk: ClusterController) -> None:
+    desk.is_agent_silent = lambda node: node == "n2"
+
+
+def by_manager_without_answer(desk: ClusterController) -> None:
+    desk.is_lost_by_manager = lambda node: node == "n2"
+
+
+@pytest.mark.parametrize("there", [None, by_slurm, by_agent])
+@pytest.mark.parametrize(
+    "gone",
+    [None, by_alert, agent_is_missed, by_silent_agent, by_manager_without_answer, by_another],
+)
+def test_power_of_a_silent_node_needs_a_word_that_the_job_is_there_and_one_that_it_is_lost(
+    there: Callable[[ClusterController], None] | None,
+    gone: Callable[[ClusterController], None] | None,
+) -> None:
+    desk, journal = desk_of()
+    if gone is not None:
+        gone(desk)
+    if there is not None and (gone, there) != (by_another, by_slurm):
+        there(desk)
+    if (gone, there) == (by_another, by_slurm):
+        desk.is_on_node = lambda node, subject, _at: node == "n2" and subject in OWNERS.values()
+
+    was_off = power_off(desk)
+
+    assert was_off == (there is not None and gone is not None)
+    refused = [one.record for one in journal.entries if isinstance(one.record, NotDone)]
+    assert bool(refused) != was_off
+    assert all("launchers of mallory alone" in one.reason for one in refused)
+
+
+def test_a_lost_node_whose_second_word_comes_late_is_switched_off_then_and_refused_once() -> None:
+    desk, journal = desk_of()
+    by_agent(desk)
+
+    before = [power_off(desk) for _look in range(3)]
+    by_silent_agent(desk)
+
+    assert before == [False] * 3
+    assert power_off(desk)
+    assert sum(isinstance(one.record, NotDone) for one in journal.entries) == 1
+
+
+def test_prometheus_that_misses_half_of_the_fleet_switches_nothing_off() -> None:
+    desk, _journal = desk_of(ClusterPolicy(budgets=Budgets(nodes_held_percent=25.0)))
+    by_agent(desk)
+
+    agent_is_missed(desk, "prometheus", "n1", "n2", "n3", "n4")
+
+    assert not power_off(desk)
+
+
+@pytest.mark.parametrize("sender", ["mallory"])
+def test_alert_of_the_owner_that_his_node_is_missed_switches_nothing_off(sender: str) -> None:
+    desk, _journal = desk_of()
+    by_agent(desk)
+
+    agent_is_missed(desk, sender)
+
+    assert not power_off(desk)
+
+
+def test_another_subjects_blame_of_an_hour_ago_is_no_word_about_a_node_that_is_silent_now() -> None:
+    desk, _journal, clock = make_desk(ClusterPolicy(budgets=Budgets(nodes_held_percent=100.0)))
+    desk.owner_of = OWNERS.__getitem__
+    desk.note_running(f"n{number}" for number in range(1, 10))
+    by_another(desk)
+    by_agent(desk)
+    assert Witness.SUBJECTS in desk.witnesses_of_loss("n2", MALLORY)
+
+    clock.now += 3600.0
+
+    assert Witness.SUBJECTS in desk.witnesses_of("n2", MALLORY), "it counts against the node"
+    assert not power_off(desk)
 
 
 def out(desk: ClusterController, job: str, *nodes: str) -> list[str]:

@@ -30,6 +30,7 @@ from recovery.journal.cluster_records import (
 )
 from recovery.journal.limits import PlanStep
 from recovery.journal.records import Entry
+from recovery.journal.witnesses import Witness
 from recovery.messages.codec import symptom_of
 from tests.support.cluster_desk import FINDING, JOB, NOW, blame, make_desk
 
@@ -402,7 +403,8 @@ def test_power_off_that_is_not_on_record_is_not_asked_for_and_one_on_record_neve
 
     journal.is_full = False
     assert desk.allow_power_off(LOST)
-    assert [one.record for one in journal.entries] == [LOST]
+    asked = replace(LOST, witnesses=(Witness.SINGLE_TENANT,))
+    assert [one.record for one in journal.entries] == [asked]
     assert not desk.allow_power_off(LOST)
     again = ClusterController(journal, ClusterPolicy(), clock, lambda _job: "llama")
     assert not again.allow_power_off(LOST)  # a controller that crashed in between

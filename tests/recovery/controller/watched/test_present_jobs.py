@@ -10,6 +10,7 @@ from recovery.controller.watched.present_jobs import (
     PRESENT_OF_NODE_MAX,
     SAVE_NEW_S,
     SAVE_S,
+    SILENT_S,
     AgentWordsFile,
     PresentJobs,
 )
@@ -33,6 +34,39 @@ def test_a_job_is_where_the_agent_reports_it_and_nowhere_else() -> None:
     assert (jobs.knows("n1"), jobs.knows("n2")) == (True, False)
     assert (jobs.speaks("n1", 10.0 + PRESENT_KEPT_S), jobs.speaks("n2", 11.0)) == (True, False)
     assert not jobs.speaks("n1", 10.1 + PRESENT_KEPT_S)
+
+
+def test_an_agent_is_silent_once_two_reports_are_missing_and_no_longer_than_its_word_counts() -> (
+    None
+):
+    jobs = PresentJobs()
+    jobs.take(report("n1", (OURS, 1001, "alice")), 10.0)
+
+    assert not jobs.is_silent("n1", 9.9 + SILENT_S)
+    assert jobs.is_silent("n1", 10.0 + SILENT_S)
+    assert jobs.is_silent("n1", 10.0 + PRESENT_KEPT_S)
+    assert not jobs.is_silent("n1", 10.1 + PRESENT_KEPT_S), "it is not known where the job is"
+    assert not jobs.is_silent("n2", 10.0 + SILENT_S), "it has never reported"
+
+
+def test_an_agent_that_reports_no_job_any_more_is_not_silent() -> None:
+    jobs = PresentJobs()
+    jobs.take(report("n1", (OURS, 1001, "alice")), 10.0)
+    jobs.take(report("n1"), 100.0)
+
+    assert not jobs.is_silent("n1", 10.0 + SILENT_S)
+
+
+def test_word_that_was_read_from_a_file_says_nothing_of_an_agents_silence(tmp_path: Path) -> None:
+    clock = SimClock()
+    before = PresentJobs(AgentWordsFile(tmp_path / "w.json", clock, "boot-1"), clock.now_s)
+    before.take(report("n1", (OURS, 1001, "alice")), clock.now_s())
+    before.save(clock.now_s(), is_last=True)
+
+    after = PresentJobs(AgentWordsFile(tmp_path / "w.json", clock, "boot-1"), clock.now_s)
+
+    assert after.is_on("n1", OURS, "alice", clock.now_s() + SILENT_S)
+    assert not after.is_silent("n1", clock.now_s() + SILENT_S), "it may have reported meanwhile"
 
 
 def test_the_word_lasts_ten_minutes_also_after_the_job_has_left() -> None:

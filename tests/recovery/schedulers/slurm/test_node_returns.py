@@ -124,6 +124,26 @@ def test_a_node_is_not_checked_while_its_jobs_run_or_slurm_does_not_hear_it(make
     assert len(site.checks.started) == 1
 
 
+def test_a_node_of_which_slurm_hears_nothing_is_known_until_slurm_hears_it_or_time_has_passed(
+    make: Make,
+) -> None:
+    site = make()
+    site.drain("n1", "inc-1")
+
+    heard = site.desk.is_silent("n1")
+    site.slurm.state["n1"] = "IDLE+DRAIN+NOT_RESPONDING"
+    site.turns(1.0)
+    silent = site.desk.is_silent("n1"), site.desk.is_silent("n2")
+    site.clock.unix += 100.0
+    stale = site.desk.is_silent("n1")
+    site.desk.turn()
+    again = site.desk.is_silent("n1")
+    site.desk.leave()
+
+    assert (heard, silent, stale, again) == (False, (True, False), False, True)
+    assert not site.desk.is_silent("n1"), "another controller works on the desk"
+
+
 def test_a_person_who_changes_the_reason_keeps_the_node(make: Make) -> None:
     site = make()
     site.drain("n1", "inc-1")
