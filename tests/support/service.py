@@ -11,14 +11,17 @@ from rankmend.clock import SystemClock
 from recovery.api import wire
 from recovery.api.launcher_client import LauncherClient
 from recovery.api.operator_client import OperatorClient
-from recovery.messages.exchange import Endpoint, Order, RankExit, RankReport, Report
+from recovery.messages.exchange import Endpoint, Order, RankError, RankExit, RankReport, Report
 from recovery.service import controller_config as configuration
 from recovery.service.daemon import read
+from recovery.service.roles import Role
 from recovery.service.server import Service, ServiceThread
 from recovery.service.setup import init
+from recovery.service.tokens import add_token, make_token
 from tests.support.eventually import eventually
 
 _PORTS = itertools.count(20001)  # no rendezvous is used twice
+_ECC = "CUDA error: uncorrectable ECC error encountered"
 
 
 class FullClient(LauncherClient, OperatorClient):
@@ -61,6 +64,15 @@ def make_folder(folder: Path) -> Path:
     text = made.config.read_text().replace('listen = ":9477"', 'listen = "127.0.0.1:0"')
     made.config.write_text(text)
     return made.config
+
+
+def add_subject(folder: Path, subject: str, role: Role = Role.LAUNCH) -> None:
+    """Give a subject a token with a role, in the file that `Running.client` reads."""
+    secret, entry = make_token(subject, [role])
+    add_token(folder / "tokens.toml", entry)
+    path = folder / f"{subject}.token"
+    path.write_text(f"{secret}\n")
+    path.chmod(0o600)
 
 
 @contextmanager
@@ -187,3 +199,66 @@ def two_speakers(client: FullClient, **changes: Any) -> list[Speaker]:
     for speaker in speakers:
         speaker.wait_order("an order for the first attempt")
     return speakers
+
+
+class Forger:
+    """Launchers of a subject that obey orders and report device faults of a node, on which they may not run at all."""
+
+    def __init__(self, up: Running, subject: str, node: str, others: tuple[str, ...]) -> None:
+        client = up.client(subject)
+        key = f"job:{subject}-{node}"
+        self.node = node
+        self.died: set[int] = set()
+        self.speakers = {}
+        for name in (node, *others):
+            request = join_of(name, key=key, name="llama", nodes_max=3, launcher_id=f"L-{name}")
+            self.speakers[name] = Speaker(client, name, client.join(request).job_id, f"L-{name}")
+            self.speakers[name].say()
+
+    def turn(self) -> None:
+        """Obey what is ordered, take a step, and let rank 0 on the node die once in each attempt."""
+        for one in self.speakers.values():
+            self._obey(one)
+        victim = self.speakers[self.node].report
+        if victim is None or not victim.ranks or victim.attempt in self.died:
+            return
+        if victim.ranks[0].steps_done > 8:
+            self.died.add(victim.attempt)
+            text = f"RuntimeError: {_ECC}"
+            ended = RankExit(0.1, 1, None, False, False, RankError("RuntimeError", _ECC, text), ())
+            dead = replace(victim.ranks[0], process_state="", exit=ended)
+            self.speakers[self.node].say(ranks=(dead, *victim.ranks[1:]))
+
+    def _obey(self, one: Speaker) -> None:
+        order, report = one.ask(wait_s=0.1), one.report
+        assert report is not None
+        if order is None:
+            if report.ranks and report.attempt not in self.died:
+                stepped = tuple(
+                    replace(
+                        rank,
+                        step=(rank.step or 0) + 1,
+                        steps_done=rank.steps_done + 1,
+                        step_age_s=0.05,
+                        first_section_age_s=1.0,
+                    )
+                    for rank in report.ranks
+                )
+                one.say(ranks=stepped)
+            else:
+                one.say()
+        elif order.ranks and report.attempt != order.attempt:
+            ranks = tuple(
+                RankReport(rank, place, 1000 + rank, "R", attached_age_s=0.1)
+                for place, rank in enumerate(order.ranks)
+            )
+            one.say(revision=order.revision, attempt=order.attempt, ranks=ranks)
+        elif not order.ranks:
+            one.say(
+                revision=order.revision,
+                ranks=(),
+                empty_through=max(order.attempt, report.empty_through),
+                rendezvous=Endpoint("127.0.0.1", next(_PORTS)),
+            )
+        else:
+            one.say(revision=order.revision)

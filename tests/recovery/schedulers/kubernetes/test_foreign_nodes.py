@@ -3,90 +3,21 @@
 He joins a job of the same name from a "node" of hers and reports device faults there. Nothing of alice's may be touched.
 """
 
-import itertools
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from recovery.journal.slurm_records import SlurmOutcome
-from recovery.messages.exchange import Endpoint, RankError, RankExit, RankReport
 from recovery.schedulers.slurm.requests import SchedulerAction
 from recovery.service.kubernetes_service import PodClaim, PodReviews
-from recovery.service.roles import Role
-from recovery.service.tokens import add_token, make_token
 from tests.recovery.schedulers.kubernetes.conftest import EVICTS, Make, shipped_rules
 from tests.support.eventually import eventually
 from tests.support.kubernetes import Cluster
-from tests.support.service import Running, Speaker, join_of, make_folder, running
+from tests.support.service import Forger, add_subject, make_folder, running
 
 pytestmark = [pytest.mark.site, pytest.mark.safety]
-PORTS = itertools.count(31_000)
-ECC = "CUDA error: uncorrectable ECC error encountered"
 POLICY = "[policy]\nevidence_wait_s = 0\n"
-
-
-class Forger:
-    """Launchers that obey orders and report faults of a node on which they don't run."""
-
-    def __init__(self, up: Running, node: str, others: tuple[str, ...]) -> None:
-        client = up.client("mallory")
-        self.node = node
-        self.died: set[int] = set()
-        self.speakers = {}
-        for name in (node, *others):
-            request = join_of(name, key="job:x", name="llama", nodes_max=3, launcher_id=f"L-{name}")
-            self.speakers[name] = Speaker(client, name, client.join(request).job_id, f"L-{name}")
-            self.speakers[name].say()
-
-    def turn(self) -> None:
-        """Obey what is ordered, take a step, and let rank 0 on the node die once in each attempt."""
-        for one in self.speakers.values():
-            self._obey(one)
-        victim = self.speakers[self.node].report
-        if victim is None or not victim.ranks or victim.attempt in self.died:
-            return
-        if victim.ranks[0].steps_done > 8:
-            self.died.add(victim.attempt)
-            text = f"RuntimeError: {ECC}"
-            ended = RankExit(0.1, 1, None, False, False, RankError("RuntimeError", ECC, text), ())
-            dead = replace(victim.ranks[0], process_state="", exit=ended)
-            self.speakers[self.node].say(ranks=(dead, *victim.ranks[1:]))
-
-    def _obey(self, one: Speaker) -> None:
-        order, report = one.ask(wait_s=0.1), one.report
-        assert report is not None
-        if order is None:
-            if report.ranks and report.attempt not in self.died:
-                stepped = tuple(
-                    replace(
-                        rank,
-                        step=(rank.step or 0) + 1,
-                        steps_done=rank.steps_done + 1,
-                        step_age_s=0.05,
-                        first_section_age_s=1.0,
-                    )
-                    for rank in report.ranks
-                )
-                one.say(ranks=stepped)
-            else:
-                one.say()
-        elif order.ranks and report.attempt != order.attempt:
-            ranks = tuple(
-                RankReport(rank, place, 1000 + rank, "R", attached_age_s=0.1)
-                for place, rank in enumerate(order.ranks)
-            )
-            one.say(revision=order.revision, attempt=order.attempt, ranks=ranks)
-        elif not order.ranks:
-            one.say(
-                revision=order.revision,
-                ranks=(),
-                empty_through=max(order.attempt, report.empty_through),
-                rendezvous=Endpoint("127.0.0.1", next(PORTS)),
-            )
-        else:
-            one.say(revision=order.revision)
 
 
 def make_files(cluster: Cluster, folder: Path) -> None:
@@ -106,10 +37,7 @@ def make_files(cluster: Cluster, folder: Path) -> None:
     text = config.read_text().replace("#policy_file = ", f'policy_file = "{folder}/policy.toml" # ')
     table = f'\n[kubernetes]\nenabled = true\nact = true\nkubeconfig = "{folder}/kubeconfig"\n'
     config.write_text(text.replace("\n[kubernetes]\n", table))
-    secret, entry = make_token("mallory", [Role.LAUNCH])
-    add_token(folder / "tokens.toml", entry)
-    (folder / "mallory.token").write_text(f"{secret}\n")
-    (folder / "mallory.token").chmod(0o600)
+    add_subject(folder, "mallory")
 
 
 def test_forged_faults_touch_no_node_and_no_pod_of_another_tenant(
@@ -123,7 +51,7 @@ def test_forged_faults_touch_no_node_and_no_pod_of_another_tenant(
     make_files(cluster, folder)
 
     with running(folder) as up:
-        forger = Forger(up, "foreign-1", ("m-a", "m-b"))
+        forger = Forger(up, "mallory", "foreign-1", ("m-a", "m-b"))
         desk = up.service.kubernetes.desk  # type: ignore[union-attr]
 
         def is_refused() -> bool:
