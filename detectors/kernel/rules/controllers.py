@@ -6,6 +6,9 @@ from detectors.kernel.event import PCI, EventKind, Rule, rule
 
 _K = EventKind
 
+_MEGARAID_EVENT: Final = r"megaraid_sas (?P<pci>" + PCI + r"): \d{1,10} \((?:boot \+ )?\d{1,10}s"
+_QLOGIC: Final = r"qla2xxx \[(?P<pci>" + PCI + r")\]-[0-9a-f]{4,5}:\d{1,4}: "
+
 CONTROLLER_RULES: Final[tuple[Rule, ...]] = (
     rule(
         "megaraid_sas",
@@ -21,6 +24,29 @@ CONTROLLER_RULES: Final[tuple[Rule, ...]] = (
         r"(?P<sub_code>FW in FAULT state|FW detected to be in fault)",
         _K.IO_ERROR,
         "drivers/scsi/megaraid/megaraid_sas_base.c: the driver resets it, and says so where it can't; hwraid#136",
+    ),
+    # the firmware's own events: number, time, part and class, megasas_decode_evt. Of parts 0x0008 is the battery
+    rule(
+        "megaraid_sas",
+        _MEGARAID_EVENT
+        + r"/0x[0-9a-f]{1,4}/(?:CRIT|FATAL|DEAD)\) - (?P<sub_code>VD \S{1,8} is now (?:PARTIALLY )?DEGRADED)",
+        _K.RAID_DEGRADED,
+        "drivers/scsi/megaraid/megaraid_sas_base.c, megasas_decode_evt",
+        needles=("DEGRADED",),
+    ),
+    rule(
+        "megaraid_sas",
+        _MEGARAID_EVENT + r"/0x(?!0*8/)[0-9a-f]{1,4}/(?P<sub_code>FATAL|DEAD)\) - ",
+        _K.STORAGE_FAULT,
+        "drivers/scsi/megaraid/megaraid_sas_base.c, megasas_decode_evt; Broadcom's event classes: a component failed and data is lost",
+        needles=("/FATAL) - ", "/DEAD) - "),
+    ),
+    rule(
+        "megaraid_sas",
+        _MEGARAID_EVENT + r"/0x[0-9a-f]{1,4}/(?P<sub_code>CRIT|FATAL|DEAD)\) - ",
+        _K.IO_ERROR,
+        "the same: a component failed, no data is lost; the battery of a cache, too",
+        needles=("/CRIT) - ", "/FATAL) - ", "/DEAD) - "),
     ),
     rule(
         "megasas: ",
@@ -67,6 +93,65 @@ CONTROLLER_RULES: Final[tuple[Rule, ...]] = (
         r"(?P<sub_code>adapter kernel panic'd)",
         _K.IO_ERROR,
         "drivers/scsi/aacraid/src.c, rx.c: the driver resets it",
+    ),
+    rule(
+        "Issuing IOP ",
+        r"aacraid (?P<pci>" + PCI + r"): (?P<sub_code>Issuing IOP (?:hard )?reset)",
+        _K.IO_ERROR,
+        "drivers/scsi/aacraid/src.c, aac_src_restart_adapter: commands timed out",
+    ),
+    rule(
+        "mpt",
+        r"(?P<device>mpt[23]sas(?:_cm)?\d{1,3}): (?P<sub_code>failure) at \S{1,64}:\d{1,6}/_scsih_probe\(\)!",
+        _K.STORAGE_FAULT,
+        "drivers/scsi/mpt3sas/mpt3sas_scsih.c, _scsih_probe: the driver does not take the controller",
+        needles=("/_scsih_probe()!",),
+    ),
+    rule(
+        "mpi3mr",
+        r"(?P<device>mpi3mr\d{1,3}): (?P<sub_code>watchdog could not detect the controller"
+        r"|controller is (?:unrecoverable|not present)|flush pending commands for unrecoverable controller"
+        r"|controller requires system power cycle|soft reset failed|\w{0,24}soft_reset_handler\w{0,8}: FAILED)",
+        _K.STORAGE_FAULT,
+        "drivers/scsi/mpi3mr/mpi3mr_fw.c, mpi3mr_watchdog_work, mpi3mr_soft_reset_handler",
+        needles=(
+            *("could not detect the controller", "controller is unrecoverable"),
+            *(
+                "controller is not present",
+                "unrecoverable controller",
+                "requires system power cycle",
+            ),
+            *("soft reset failed", "soft_reset_handler"),
+        ),
+    ),
+    # --- Fibre Channel
+    rule(
+        "qla2xxx [",
+        _QLOGIC
+        + r"(?P<sub_code>[Dd]etected PCI disconnect|PCI/Register disconnect|Disabling adapter)",
+        _K.STORAGE_FAULT,
+        "drivers/scsi/qla2xxx/qla_os.c, qla2x00_disable_board_on_pci_error; qla_init.c: its registers read as ones",
+        needles=("etected PCI disconnect", "PCI/Register disconnect", "Disabling adapter"),
+    ),
+    rule(
+        "LOOP DOWN detected",
+        _QLOGIC + r"(?P<sub_code>LOOP DOWN) detected",
+        _K.PATH_LOST,
+        "drivers/scsi/qla2xxx/qla_isr.c, qla2x00_async_event",
+    ),
+    rule(
+        "lpfc ",
+        r"lpfc (?P<pci>" + PCI + r"): \d{1,3}:(?:\(\d{1,4}\):)?"
+        r"(?P<sub_code>0457 Adapter Hardware Error|0406 Adapter maximum temperature exceeded)",
+        _K.STORAGE_FAULT,
+        "drivers/scsi/lpfc/lpfc_init.c, lpfc_handle_eratt_s3: the port is taken offline",
+        needles=("0457 Adapter", "0406 Adapter"),
+    ),
+    rule(
+        "blocked FC remote port time out: removing",
+        r" ?(?P<disk>rport-[\d:-]{3,24}): (?P<sub_code>blocked FC remote port time out)",
+        _K.PATH_LOST,
+        "drivers/scsi/scsi_transport_fc.c, fc_timeout_deleted_rport",
     ),
     rule(
         "attempting task abort!",

@@ -35,6 +35,12 @@ _OTHER_KINDS: Final = {
     _CORRECTED: EventKind.MACHINE_CHECK_CORRECTED,
     _RECOVERABLE: EventKind.MACHINE_CHECK,
 }
+_CORRECTED_KINDS: Final = frozenset(
+    {
+        *(EventKind.MEMORY_CORRECTED, EventKind.PCIE_CORRECTED),
+        EventKind.MACHINE_CHECK_CORRECTED,
+    }
+)
 
 
 class FirmwareErrors:
@@ -52,6 +58,8 @@ class FirmwareErrors:
     def in_its_boot(self, event: KernelEvent) -> KernelEvent:
         """Return the event, of another kind where the last boot left it; this one's have a number in braces."""
         if not self._is_after_old or not event.text.startswith("[Hardware Error]: "):
+            return event
+        if event.kind in _CORRECTED_KINDS:  # what was corrected ended no boot
             return event
         if event.at_s is not None and not 0 <= event.at_s - self._old_at_s <= _OLD_S_MAX:
             return event

@@ -273,6 +273,24 @@ GPU_RULES: Final[tuple[Rule, ...]] = (
         "drivers/gpu/drm/amd/amdgpu/amdgpu_ras.c, amdgpu_ras_global_ras_isr: fatal; all GPUs of the hive are reset",
     ),
     rule(
+        "oison",
+        _AMD
+        + r"(?:\{\d{1,20}\} ?)?(?:(?P<sub_code>poison is consumed) by client|RAS poison consumption, fall back to gpu reset"
+        r"|GPU reset for \w{1,16} RAS poison consumption)",
+        _K.GPU_MEMORY_UNCORRECTED,
+        "drivers/gpu/drm/amd/amdkfd/kfd_int_process_v9.c, amdgpu_ras.c: a program used bad data, and the driver resets the GPU",
+        needles=("poison is consumed by client", "RAS poison consumption"),
+    ),
+    rule(
+        "oison",
+        _AMD
+        + r"(?:\{\d{1,20}\} ?)?(?:RAS )?(?P<sub_code>[Pp]oison is created|Poison detected in \w{1,16}"
+        r"|poison consumption, unmap queue flow succeeded|\w{1,16} RAS poison consumption is issued)",
+        _K.GPU_MEMORY_DEFERRED,
+        "drivers/gpu/drm/amd/amdgpu/amdgpu_ras.c, vcn_v2_6.c, jpeg_v2_6.c; kfd_int_process_v9.c: no reset is needed",
+        needles=("oison is created", "Poison detected in ", "oison consumption"),
+    ),
+    rule(
         "SMU",
         _AMD + r"(?:SMU: (?:I'm not done with your previous command|No response msg_reg)"
         r"|Failed to export SMU metrics table|Msg issuing pre-check failed and SMU may be not in the right state)",
@@ -414,6 +432,47 @@ GPU_RULES: Final[tuple[Rule, ...]] = (
         r"is NOT usable",
         _K.GPU_INIT,
         "drivers/misc/habanalabs (drivers/accel since 6.3), common/device.c, hl_device_init; Setup_and_Install#1",
+    ),
+    rule(
+        "is NOT usable",
+        r"habanalabs: (?P<sub_code>Failed to initialize) (?:hl|accel)\d{1,4}\. Device (?P<pci>"
+        + PCI
+        + r") is NOT usable",
+        _K.GPU_INIT,
+        "drivers/accel/habanalabs/common/device.c, hl_device_init, since 6.6: pr_err names the device in its text",
+    ),
+    rule(
+        "is NOT usable",
+        _HABANA + r"(?:" + PCI + r" )?(?P<sub_code>Failed to reset)! Device is NOT usable",
+        _K.GPU_RESET_FAILED,
+        "drivers/accel/habanalabs/common/device.c, hl_device_reset",
+    ),
+    rule(
+        "stopping hard reset",
+        _HABANA + r"(?:" + PCI + r" )?(?P<sub_code>[\w ]{4,64}?), stopping hard reset",
+        _K.GPU_RESET_FAILED,
+        "drivers/accel/habanalabs/common/device.c, hl_device_reset: two fatal errors in a row, or a program that does not end",
+    ),
+    rule(
+        "Successfully finished resetting",
+        _HABANA + r"(?P<sub_code>Successfully finished resetting) the ",
+        _K.DEVICE_RECOVERED,
+        "drivers/accel/habanalabs/common/device.c, hl_device_reset",
+    ),
+    *(
+        rule(
+            words,
+            _HABANA
+            + r"(?:Received H/W interrupt \d{1,5} \[\")?(?P<sub_code>\w{1,48}_"
+            + words
+            + r"\w{0,8})(?:\"\]|: ECC error detected)",
+            kind,
+            "drivers/accel/habanalabs/gaudi/gaudi.c, gaudi2/gaudi2.c: single errors are corrected, double ones are not",
+        )
+        for words, kind in (
+            ("DERR", _K.GPU_MEMORY_UNCORRECTED),
+            ("SERR", _K.GPU_MEMORY_CORRECTED),
+        )
     ),
     rule(
         "PCI link is down",

@@ -20,6 +20,12 @@ _LINK: Final = (  # driver and PCI address, the device's name, or both; igb writ
     r"(?:(?<!\w)(?P<netdev>(?!(?:NIC|PCIe?|Adapter)\b)" + _NAME + r"):? )?"
     r"(?:igb: " + _NAME + r" )?(?:NIC )?Link (?:is )?"
 )
+# dev_err of out-of-tree drivers names the RDMA device only
+_EFA: Final = (
+    r"(?:efa "
+    + _PCI_NETDEV
+    + r"|infiniband (?P<device>rdmap\d[\ds]{0,12}(?:f\d{1,3})?|efa_\d{1,4}): )"
+)
 # cxi_core, since release 12 cxi_ss1: the card's name, and its interface's where it has one
 _CXI: Final = r"cxi_\w{2,8} (?P<pci>" + PCI + r"): cxi\d{1,4}\[[\w.-]{0,32}\]"
 _DRIVERS: Final = (  # drivers of cards that jobs use; others fail to probe on healthy machines
@@ -199,21 +205,42 @@ NIC_RULES: Final[tuple[Rule, ...]] = (
     ),
     rule(
         "Failed to process command",
-        r"efa " + _PCI_NETDEV + r"(?P<sub_code>Failed to process command) ",
+        _EFA + r"(?P<sub_code>Failed to process command) ",
         _K.NIC_COMMAND,
         "drivers/infiniband/hw/efa/efa_com.c: the card refused a command, such as a program's queue beyond its limit",
     ),
     rule(
-        "efa ",
-        r"efa " + _PCI_NETDEV + r"(?P<sub_code>Wait for completion \(polling\) timeout"
-        r"|The device sent (?:a )?completion but the driver didn't receive|The device didn't send any"
-        r" completion|Reading register timed out|Read response wrong|Reset indication didn't turn o\w+)",
-        _K.NIC_HUNG,
-        "drivers/infiniband/hw/efa/efa_com.c: commands of the firmware",
-        needles=(
-            *("Wait for completion", "completion but the driver", "send any completion"),
-            *("Reading register timed out", "Read response wrong", "Reset indication didn"),
-        ),
+        "isn't ready, abort com init",
+        _EFA + r"Device (?P<sub_code>isn't ready), abort com init",
+        _K.NIC_INIT,
+        "drivers/infiniband/hw/efa/efa_com.c; NVSentinel nicdriver, efa_device_not_ready",
+    ),
+    *(
+        rule(
+            literal,
+            _EFA + words,
+            _K.NIC_FAULT,
+            "drivers/infiniband/hw/efa/efa_com.c: its queue of commands is closed until the driver starts anew; NVSentinel nicdriver: REPLACE_VM",
+        )
+        for literal, words in (
+            ("Wait for completion", r"(?P<sub_code>Wait for completion \(polling\) timeout)"),
+            ("send any completion", r"(?P<sub_code>The device didn't send any completion)"),
+            ("Admin queue is closed", r"(?P<sub_code>Admin queue is closed)"),
+            ("Reset indication didn", r"(?P<sub_code>Reset indication didn't turn o\w+)"),
+            ("ready, can't reset", r"Device (?P<sub_code>isn't ready), can't reset"),
+        )
+    ),
+    *(
+        rule(
+            literal,
+            _EFA + r"(?P<sub_code>" + words + ")",
+            _K.NIC_HUNG,
+            "drivers/infiniband/hw/efa/efa_com.c: the answer came, and its interrupt did not; or a register's read failed",
+        )
+        for literal, words in (
+            ("completion but the driver", r"The device sent [a ]{0,2}completion but the driver"),
+            *((words, words) for words in ("Reading register timed out", "Read response wrong")),
+        )
     ),
     rule(
         "gve ",
@@ -259,6 +286,29 @@ NIC_RULES: Final[tuple[Rule, ...]] = (
         r"hns3 (?P<pci>" + PCI + r"): (?P<sub_code>(?:HNS|ROCEE) Non-Fatal RAS error)",
         _K.NIC_RESET,
         "drivers/net/ethernet/hisilicon/hns3/hns3pf/hclge_err.c: the driver resets the card",
+    ),
+    rule(
+        " Error",
+        r"(?:ice|i40e|idpf) "
+        + _PCI_NETDEV
+        + r"(?P<sub_code>critical PE Error|HMC Error|PE Push Error)",
+        _K.NIC_RESET,
+        "drivers/infiniband/hw/irdma/icrdma_if.c, irdma_iidc_event_handler: it asks for a reset of the function",
+        needles=("critical PE Error", "HMC Error", "PE Push Error"),
+    ),
+    rule(
+        "on MAD QP (",
+        r"infiniband (?P<device>"
+        + _NAME
+        + r"): (?P<sub_code>Fatal error) \(\d{1,3}\) on MAD QP \(",
+        _K.NIC_WARNING,
+        "drivers/infiniband/core/mad.c, qp_event_handler: no connection is made over this port any more",
+    ),
+    rule(
+        "hfi1_tid_timeout",
+        r"hfi1 (?P<pci>" + PCI + r"): hfi1_\d{1,3}: \[QP\d{1,8}\] hfi1_(?P<sub_code>tid_timeout)",
+        _K.NIC_WARNING,
+        "drivers/infiniband/hw/hfi1/tid_rdma.c: a program waits for its peer's answer; linux-rdma on TID RDMA WRITE",
     ),
     rule(
         "Reset adapter",
@@ -312,12 +362,18 @@ NIC_RULES: Final[tuple[Rule, ...]] = (
         _K.NIC_FAULT,
         "shs-cxi-driver, cass_sbl.c; host guide, Kernel Severity CRIT",
     ),
-    rule(
-        "ATT1_SENSOR_ALERT",
-        _CXI + r":? uC: ATT1_SENSOR_ALERT: sensor '[^'\n]{1,48}' \(\d{1,6}\) in "
-        r"(?P<sub_code>(?:fatal|critical) state)",
-        _K.NIC_WARNING,
-        "shs-cxi-driver, cass_uc.c: a reading beyond the sensor's own limits",
+    *(
+        rule(
+            "ATT1_SENSOR_ALERT",
+            _CXI + r":? uC: ATT1_SENSOR_ALERT: sensor '[^'\n]{1,48}' \(\d{1,6}\) in "
+            rf"(?P<sub_code>{words})",
+            kind,
+            "shs-cxi-driver, cass_uc.c: logs the fatal one alone as an error; DSP0248, PLDM: beyond a fatal limit a part is damaged or does not work",
+        )
+        for words, kind in (
+            ("fatal state", _K.NIC_FAULT),
+            ("(?:critical|warning) state", _K.NIC_WARNING),
+        )
     ),
     rule(
         "QSFP_EPO_TEMPERATURE",
@@ -396,10 +452,25 @@ NIC_RULES: Final[tuple[Rule, ...]] = (
         "drivers/infiniband/hw/efa/efa_main.c",
     ),
     rule(
-        "HW runtime init FAIL",
-        r"ice (?P<pci>" + PCI + r"): (?P<sub_code>HW runtime init FAIL)",
+        " FAIL",
+        r"(?:ice|i40e|idpf) (?P<pci>"
+        + PCI
+        + r"): (?P<sub_code>HW runtime init FAIL|IRDMA hardware initialization FAILED)",
         _K.NIC_INIT,
-        "drivers/infiniband/hw/irdma/hw.c",
+        "drivers/infiniband/hw/irdma/hw.c: no RDMA on this port",
+        needles=("HW runtime init FAIL", "hardware initialization FAILED"),
+    ),
+    *(
+        rule(
+            "failed with error",
+            r"(?P<sub_code>irdma(?:\.\w{1,8})?)" + words,
+            _K.NIC_INIT,
+            "drivers/base/dd.c, call_driver_probe: irdma's devices are parts of a card (irdma/icrdma_if.c)",
+        )
+        for words in (
+            r": probe of (?P<device>[\w-]{2,16}\.(?:roce|iwarp)\.\d{1,6}) failed with error -\d+",
+            r" (?P<device>[\w-]{2,16}\.(?:roce|iwarp)\.\d{1,6}): probe with driver \S{1,32} failed with error -\d+",
+        )
     ),
     # --- links
     *(

@@ -301,11 +301,25 @@ STORAGE_RULES: Final[tuple[Rule, ...]] = (
     rule(
         "beegfs: ",
         r"beegfs: .{1,16}\(\d{1,10}\): .{1,64}?: (?P<sub_code>Receive timed out|Receive failed"
-        r"|Unable to connect|Communication error|Connect failed on all available routes"
-        r"|Retrying communication)(?: from| to| with node| in \w{1,16} stage)?(?: server)?[:.]? ?"
+        r"|Unable to connect|Communication (?:error|timeout)|Connect failed on all available routes"
+        r"|Failed to send message|Peer reported indirect communication error|Retrying communication)(?: from| to| with node| in \w{1,16} stage)?(?: server)?[:.]? ?"
         r"(?:Node: )?(?P<device>[\w.-]{1,64})?",
         _K.FS_REMOTE,
         "BeeGFS client_module: Logger.c, MessagingTk.c, FhgfsOpsCommKit.c, NodeConnPool.c",
+    ),
+    rule(
+        "beegfs: ",
+        r"beegfs: .{1,16}\(\d{1,10}\): .{1,64}?: (?P<sub_code>(?:Storage target|Metadata node) state sync failed"
+        r"|Couldn't find any usable NIC|Node registration failed|Unable to register at management daemon"
+        r"|Waiting for management (?:server|node)|Waiting for beegfs-mgmtd)",
+        _K.FS_REMOTE,
+        "BeeGFS client_module at 87d28c1a: InternodeSyncer.c, App.c: the client does not reach the management node",
+    ),
+    rule(
+        "wekafs",
+        r"wekafs(?:io|gw)\b.{0,80}?(?P<sub_code>(?:ALL )?FEs? (?:was |were )?down)\b",
+        _K.FS_REMOTE,
+        "a node check of AMD's for Instinct clusters, 2026: the client's frontends don't run",
     ),
     rule(
         "GPFS Deadman Switch",

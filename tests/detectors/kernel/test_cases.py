@@ -1,7 +1,7 @@
 """Real lines, judged as `rankmend check log` does.
 
 cases.toml has forms of lines beside their siblings on machines that are well; reports.toml, more_reports.toml,
-later_reports.toml, site_reports.toml and rare_reports.toml have what operators reported, labelled before a rule had seen it.
+later_reports.toml, site_reports.toml, rare_reports.toml and thin_reports.toml have what operators reported, labelled before a rule had seen it.
 """
 
 from dataclasses import dataclass, field
@@ -42,7 +42,7 @@ REPORTS = [
     case
     for name in (
         *("reports.toml", "more_reports.toml", "later_reports.toml", "site_reports.toml"),
-        "rare_reports.toml",
+        *("rare_reports.toml", "thin_reports.toml"),
     )
     for case in read_cases(name)
 ]
@@ -81,8 +81,8 @@ def test_each_case_has_a_name_of_its_own_an_evidence_and_a_place_where_it_was_se
     assert {case.verdict for case in CASES} == VERDICTS
 
 
-def test_the_reports_are_eleven_rounds() -> None:
+def test_the_reports_are_twelve_rounds() -> None:
     rounds = [case.half for case in REPORTS]
 
     assert [rounds.count(number) for number in range(1, 8)] == [50, 50, 37, 30, 67, 60, 45]
-    assert [rounds.count(number) for number in range(8, 12)] == [50, 28, 33, 28]
+    assert [rounds.count(number) for number in range(8, 13)] == [50, 28, 33, 28, 78]
