@@ -1,8 +1,9 @@
-"""Cable cages of mlx5 cards: tells a pulled cable from a cage that was always empty.
+"""Cable cages of network cards: tells a pulled cable from a cage that was always empty.
 
-The driver prints each cage's state when it starts and then each change, in the same words: "Port
+mlx5's driver prints each cage's state when it starts and then each change, in the same words: "Port
 module event: module 1, Cable unplugged". A cage that is empty at the start is no fault.
-Source: drivers/net/ethernet/mellanox/mlx5/core/events.c, port_module.
+Source: drivers/net/ethernet/mellanox/mlx5/core/events.c, port_module. Slingshot's driver prints
+only that a cage is empty: shs-cxi-driver, cass_cable.c, cass_cable_scan.
 """
 
 import re
@@ -17,6 +18,9 @@ _CAGES_MAX: Final = 256  # per node; the oldest are forgotten
 _STATE: Final = re.compile(
     r"mlx5_core (" + PCI + r"): .{0,40}?Port module event: module (\d{1,3}), "
     r"Cable (plugged|unplugged)"
+)
+_NO_HSN: Final = re.compile(
+    r"cxi_\w{2,8} (" + PCI + r"): cxi\d{1,4}\[[\w.-]{0,32}\]:? HSN cable is not plugged"
 )
 _START: Final = re.compile(r"mlx5_core (" + PCI + r"): firmware version: ")
 
@@ -37,6 +41,8 @@ class Cages:
             self._plugged = {cage: now for cage, now in self._plugged.items() if cage[0] != card}
             _bound(self._started)
             return False
+        if "HSN cable is not plugged" in text and (found := _NO_HSN.match(text)):
+            return self._is_starting(pci_bus_id(found[1]), record)
         if "Port module event" not in text or (found := _STATE.match(text)) is None:
             return False
         card, cage = pci_bus_id(found[1]), (pci_bus_id(found[1]), found[2])

@@ -95,6 +95,56 @@ CONTROLLER_RULES: Final[tuple[Rule, ...]] = (
         "drivers/scsi/aacraid/src.c, rx.c: the driver resets it",
     ),
     rule(
+        "aacraid: SCSI bus appears hung",
+        r"aacraid: (?P<sub_code>SCSI bus appears hung)",
+        _K.STORAGE_FAULT,
+        "drivers/scsi/aacraid/linit.c, aac_eh_reset: no command ended in a minute, and few models are reset then; each public report lost its volume",
+    ),
+    rule(
+        "timed out, resetting card",
+        r"(?P<disk>(?:scsi|sd) [\d:]{1,32}|3w-\w{3,4}: scsi\d{1,4}): .{0,60}?"
+        r"(?:[Cc]ommand|ioctl) \(\w{1,16}\) timed out, (?P<sub_code>resetting card)",
+        _K.IO_ERROR,
+        "drivers/scsi/3w-sas.c, 3w-9xxx.c, 3w-xxxx.c: the driver resets it, and says so where it can't",
+    ),
+    rule(
+        "Controller reset failed during scsi host reset",
+        r"(?P<device>3w-\w{3,4}: scsi\d{1,4}): ERROR: \(0x06:0x\w{4}\): (?P<sub_code>Controller reset failed)",
+        _K.STORAGE_FAULT,
+        "drivers/scsi/3w-sas.c, 3w-9xxx.c",
+    ),
+    rule(
+        "arcmsr",
+        r"(?P<device>arcmsr\d{0,4}): (?P<sub_code>abort device command|executing bus reset eh)",
+        _K.IO_ERROR,
+        "drivers/scsi/arcmsr/arcmsr_hba.c: commands timed out",
+        needles=("abort device command", "executing bus reset eh"),
+    ),
+    rule(
+        "waiting for hw bus reset return, RETRY TERMINATED",
+        r"(?P<device>arcmsr\d{1,4}): waiting for hw bus reset return, (?P<sub_code>RETRY TERMINATED)",
+        _K.STORAGE_FAULT,
+        "drivers/scsi/arcmsr/arcmsr_hba.c, arcmsr_bus_reset: its firmware does not come back",
+    ),
+    rule(
+        "board not ready, timed out",
+        r"hpsa (?P<pci>" + PCI + r"): (?P<sub_code>board not ready), timed out",
+        _K.IO_ERROR,
+        "drivers/scsi/hpsa.c, hpsa_wait_for_board_state; so, too, an S100i, which is a RAID of software: linux-scsi, 2022-02-04",
+    ),
+    *(
+        rule(
+            "failed with error",
+            r"(?P<sub_code>megaraid_sas|mpt[23]sas|mpi3mr|smartpqi|aacraid)" + words,
+            _K.STORAGE_FAULT,
+            "drivers/base/dd.c, call_driver_probe; with 'with driver' since 6.4. hpsa also tries what is none of its own",
+        )
+        for words in (
+            r": probe of (?P<pci>" + PCI + r") failed with error -\d+",
+            r" (?P<pci>" + PCI + r"): probe with driver \S{1,32} failed with error -\d+",
+        )
+    ),
+    rule(
         "Issuing IOP ",
         r"aacraid (?P<pci>" + PCI + r"): (?P<sub_code>Issuing IOP (?:hard )?reset)",
         _K.IO_ERROR,
@@ -152,6 +202,25 @@ CONTROLLER_RULES: Final[tuple[Rule, ...]] = (
         r" ?(?P<disk>rport-[\d:-]{3,24}): (?P<sub_code>blocked FC remote port time out)",
         _K.PATH_LOST,
         "drivers/scsi/scsi_transport_fc.c, fc_timeout_deleted_rport",
+    ),
+    rule(
+        "Device offlined - not ready after error recovery",
+        r"(?:(?P<disk>(?:sd|scsi) [\d:]{1,32})|scsi): (?P<sub_code>Device offlined) - not ready",
+        _K.IO_ERROR,
+        "drivers/scsi/scsi_error.c, scsi_eh_offline_sdevs: the disk is given up; most reports are of USB disks",
+    ),
+    # --- iSCSI: the transport writes a space before the name
+    rule(
+        "detected conn error (",
+        r" ?(?P<disk>connection\d{1,6}:\d{1,6}): detected conn error \((?P<sub_code>\d{4})\)",
+        _K.PATH_LOST,
+        "drivers/scsi/scsi_transport_iscsi.c, iscsi_conn_error_event; include/scsi/iscsi_if.h, enum iscsi_err",
+    ),
+    rule(
+        "session recovery timed out after",
+        r" ?(?P<disk>session\d{1,6}): (?P<sub_code>session recovery timed out)",
+        _K.PATH_LOST,
+        "drivers/scsi/scsi_transport_iscsi.c, session_recovery_timedout: its disks are offline, unless another path carries on",
     ),
     rule(
         "attempting task abort!",

@@ -425,6 +425,19 @@ GPU_RULES: Final[tuple[Rule, ...]] = (
         _K.GPU_OVERHEATED,
         "drivers/gpu/drm/amd/pm/swsmu/amdgpu_smu.c, smu13/smu_v13_0.c",
     ),
+    rule(
+        "amdgpu",
+        _AMD
+        + r"socket: \d{1,4}, aid: \d{1,4},(?: hbm: \d{1,4},)?(?: fw_status: 0x[0-9a-f]{1,8},)? "
+        r"(?P<sub_code>(?:memory|(?:wafl|xgmi|usr [cd]p) link) training failed|firmware (?:boot|load) failed"
+        r"|hbm (?:memory|bist) test failed|data abort exception)",
+        _K.GPU_INIT,
+        "drivers/gpu/drm/amd/amdgpu/amdgpu_ras.c, amdgpu_ras_boot_time_error_reporting; psp_v13_0.c before 6.9: its firmware does not boot",
+        needles=(
+            *("training failed", "firmware boot failed", "firmware load failed", "test failed"),
+            "data abort exception",
+        ),
+    ),
     # --- Habana (Gaudi)
     rule(
         "is NOT usable",
@@ -485,6 +498,12 @@ GPU_RULES: Final[tuple[Rule, ...]] = (
         _HABANA + r"(?P<sub_code>Device heartbeat failed)",
         _K.GPU_HUNG,
         "drivers/misc/habanalabs (drivers/accel since 6.3), common/device.c",
+    ),
+    rule(
+        "EQ heartbeat event was not received",
+        _HABANA + r"(?P<sub_code>EQ heartbeat) event was not received",
+        _K.GPU_HUNG,
+        "drivers/accel/habanalabs/common/device.c, hl_device_eq_heartbeat_received: the driver resets it, and says so where it can't",
     ),
     rule(
         "Failed to detect if device is alive",

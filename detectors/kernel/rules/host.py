@@ -221,6 +221,13 @@ HOST_RULES: Final[tuple[Rule, ...]] = (
         "arch/x86/kernel/nmi.c: the chipset's own word",
     ),
     rule(
+        "Previous system reset reason [",
+        r"x86/amd: Previous system reset reason \[0x[0-9a-f]{8}\]: .{0,40}?"
+        r"(?P<sub_code>data fabric sync flood|parity error|BP_THERMTRIP_L|failed warm reset handshake)",
+        _K.MACHINE_CHECK_OLD,
+        "arch/x86/kernel/cpu/amd.c, print_s5_reset_status_mmio, since 6.16; the register may keep a reason of an older boot: lkml, 2025-09-13",
+    ),
+    rule(
         "BUG: Bad page",
         r"BUG: (?P<sub_code>Bad page (?:state|map)) in process (?P<process>.{1,32}?) {1,2}(?:pfn|pte):",
         _K.BAD_PAGE,

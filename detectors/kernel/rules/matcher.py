@@ -315,7 +315,7 @@ class Matcher:
             self._firmware.note_old(record)
         return (
             ("ill" in text and self._is_oom_context(text))
-            or ("mlx5_core" in text and self._cages.is_empty(record))
+            or (("mlx5_core" in text or "HSN cable" in text) and self._cages.is_empty(record))
             or ("nvme" in text and self._paths.is_removed(record))
             or (INJECTING in text and self._pages.is_injection(record))
             or (any(mark in text for mark in INJECTIONS) and self._tests.is_injection(record))

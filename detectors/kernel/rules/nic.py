@@ -29,7 +29,7 @@ _EFA: Final = (
 # cxi_core, since release 12 cxi_ss1: the card's name, and its interface's where it has one
 _CXI: Final = r"cxi_\w{2,8} (?P<pci>" + PCI + r"): cxi\d{1,4}\[[\w.-]{0,32}\]"
 _DRIVERS: Final = (  # drivers of cards that jobs use; others fail to probe on healthy machines
-    r"(?:mlx[45]_core|bnxt_en|ice|i40e|ixgbe|irdma|ena|efa|gve|idpf|hns3|hfi1|cxgb4|qede|sfc|ionic)"
+    r"(?:mlx[45]_core|bnxt_en|ice|i40e|ixgbe|irdma|ena|efa|gve|idpf|hns3|hfi1|cxgb4|qede|sfc|ionic|cxi_(?:core|ss1))"
 )
 
 
@@ -392,6 +392,18 @@ NIC_RULES: Final[tuple[Rule, ...]] = (
             "shs-cxi-driver, cass_phy.c",
         )
         for way, kind in (("DOWN", _K.LINK_DOWN), ("UP", _K.LINK_UP))
+    ),
+    rule(
+        "uC not detected",
+        _CXI + r":? (?P<sub_code>uC not detected)",
+        _K.NIC_WARNING,
+        "shs-cxi-driver, cass_uc.c, cass_register_uc: no sensors; where the card does not start without it, the probe says so",
+    ),
+    rule(
+        "HSN cable is not plugged",
+        _CXI + r":? (?P<sub_code>HSN cable is not plugged)",
+        _K.TRANSCEIVER,
+        "shs-cxi-driver, cass_cable.c; an empty cage: detectors/kernel/rules/cages.py",
     ),
     rule(
         "FW heartbeat stalled",

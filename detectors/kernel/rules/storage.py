@@ -311,9 +311,9 @@ STORAGE_RULES: Final[tuple[Rule, ...]] = (
         "beegfs: ",
         r"beegfs: .{1,16}\(\d{1,10}\): .{1,64}?: (?P<sub_code>(?:Storage target|Metadata node) state sync failed"
         r"|Couldn't find any usable NIC|Node registration failed|Unable to register at management daemon"
-        r"|Waiting for management (?:server|node)|Waiting for beegfs-mgmtd)",
+        r"|Waiting for management server initialization timed out)",
         _K.FS_REMOTE,
-        "BeeGFS client_module at 87d28c1a: InternodeSyncer.c, App.c: the client does not reach the management node",
+        "BeeGFS client_module at 87d28c1a: InternodeSyncer.c, App.c; 'Waiting for beegfs-mgmtd' is printed at each start",
     ),
     rule(
         "wekafs",

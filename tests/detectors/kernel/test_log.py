@@ -272,6 +272,7 @@ def pulled(*texts: str, start_s: float = 10.0) -> list[str]:
 LOADED = "mlx5_core 0000:41:00.1: firmware version: 28.39.1002"
 PLUGGED = "mlx5_core 0000:41:00.1: Port module event: module 1, Cable plugged"
 UNPLUGGED = "mlx5_core 0000:41:00.1: Port module event: module 1, Cable unplugged"
+NO_HSN = "cxi_core 0000:c1:00.0: cxi0[hsn0]: HSN cable is not plugged"
 
 
 @pytest.mark.parametrize(
@@ -284,6 +285,8 @@ UNPLUGGED = "mlx5_core 0000:41:00.1: Port module event: module 1, Cable unplugge
         ((UNPLUGGED,), 90_000.0, ["Cable unplugged"]),  # long after: a pull
         ((PLUGGED, UNPLUGGED, UNPLUGGED), 90_000.0, ["Cable unplugged"]),  # told once
         ((LOADED, PLUGGED), 2.0, []),
+        ((NO_HSN,), 44.0, []),
+        ((NO_HSN,), 90_000.0, ["HSN cable is not plugged"]),
     ],
 )
 def test_cage_that_was_empty_from_the_start_is_no_pulled_cable(
