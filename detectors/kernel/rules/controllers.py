@@ -135,7 +135,8 @@ CONTROLLER_RULES: Final[tuple[Rule, ...]] = (
     *(
         rule(
             "failed with error",
-            r"(?P<sub_code>megaraid_sas|mpt[23]sas|mpi3mr|smartpqi|aacraid)" + words,
+            r"(?P<sub_code>megaraid_sas|mpt[23]sas|mpi3mr|smartpqi|aacraid|pm80xx"
+            r"|isci|mvsas|hisi_sas_v3_hw|arcmsr|3w-(?:sas|9xxx)|qla2xxx|lpfc)" + words,
             _K.STORAGE_FAULT,
             "drivers/base/dd.c, call_driver_probe; with 'with driver' since 6.4. hpsa also tries what is none of its own",
         )
@@ -223,11 +224,49 @@ CONTROLLER_RULES: Final[tuple[Rule, ...]] = (
         "drivers/scsi/scsi_transport_iscsi.c, session_recovery_timedout: its disks are offline, unless another path carries on",
     ),
     rule(
-        "attempting task abort!",
-        r"(?P<disk>sd [\d:]{1,32}): attempting task abort! ?scmd",
+        "attempting ",
+        r"(?P<disk>sd [\d:]{1,32}|scsi target[\d:]{1,32}|mpt[23]sas(?:_cm)?\d{1,3}): "
+        r"attempting (?P<sub_code>(?:task abort|(?:device|target|host) reset))! ?scmd",
         _K.IO_ERROR,
-        "drivers/scsi/mpt3sas/mpt3sas_scsih.c, scsih_abort: a command timed out; zfs#7118",
-        sub_code="task abort",
+        "drivers/scsi/mpt3sas/mpt3sas_scsih.c, scsih_abort, scsih_dev_reset, scsih_host_reset: a command timed out; zfs#7118, zfs#704",
+        needles=("attempting task abort!", "reset!"),
+    ),
+    # --- the SAS layer of pm80xx, isci, mvsas, hisi_sas and aic94xx
+    rule(
+        "sas: ",
+        r"sas: (?P<sub_code>sas_scsi_find_task: aborting task|TMF task timeout)",
+        _K.IO_ERROR,
+        "drivers/scsi/libsas/sas_scsi_host.c: a command timed out",
+        needles=("aborting task", "TMF task timeout"),
+    ),
+    rule(
+        "pm80",
+        r"(?P<device>pm80xx\d{0,4})(?:::)? \w{1,48} {1,3}\d{1,6}: ?(?P<sub_code>task abort failed|TMF task\[\d\] ?timeout)",
+        _K.IO_ERROR,
+        "drivers/scsi/pm8001/pm8001_hwi.c, pm8001_sas.c",
+        needles=("task abort failed", "TMF task["),
+    ),
+    rule(
+        "Firmware Fatal error!",
+        r"(?P<device>pm80xx\d{0,4})(?:::)? \w{1,48} {1,3}\d{1,6}: ?(?P<sub_code>Firmware Fatal error)",
+        _K.STORAGE_FAULT,
+        "drivers/scsi/pm8001/pm80xx_hwi.c, process_oq: the controller takes no commands any more",
+    ),
+    # --- disks behind a fabric
+    rule(
+        "nvme",
+        r"nvme (?P<disk>nvme\d{1,4}): (?P<sub_code>starting error recovery|Failed reconnect attempt)",
+        _K.PATH_LOST,
+        "drivers/nvme/host/tcp.c, rdma.c, fc.c: the fabric or its target does not answer",
+        needles=("starting error recovery", "Failed reconnect attempt"),
+    ),
+    rule(
+        "ib_srp: ",
+        r"scsi (?P<disk>host\d{1,4}): (?:ib_srp: )?(?P<sub_code>failed (?:RECV|SEND|INV RKEY|FAST REG) status"
+        r"|SRP abort called|reconnect failed|SRP reset_(?:device|host) called)",
+        _K.PATH_LOST,
+        "drivers/infiniband/ulp/srp/ib_srp.c, srp_handle_qp_err, srp_abort",
+        needles=("ib_srp: failed", "SRP abort called", "SRP reset_"),
     ),
     rule(
         "mpt",

@@ -125,7 +125,7 @@ HOST_RULES: Final[tuple[Rule, ...]] = (
         for words, kind in (
             # A card that is present may still fail to train its link.
             (
-                "Link Down(?!/Up ignored)|Card not present|Cannot train link|No link",
+                "Link Down(?!/Up ignored)|Card not present|Cannot train link|No link|Power fault",
                 _K.SLOT_LINK_DOWN,
             ),
             ("Link Up|Card present", _K.SLOT_LINK_UP),

@@ -28,7 +28,9 @@ from detectors.kernel.rules.host import HOST_RULES
 from detectors.kernel.rules.injected import INJECTIONS, InjectedErrors
 from detectors.kernel.rules.nic import NIC_RULES
 from detectors.kernel.rules.poisoned_pages import INJECTING, PoisonedPages
+from detectors.kernel.rules.slingshot import SLINGSHOT_RULES
 from detectors.kernel.rules.storage import STORAGE_RULES
+from detectors.kernel.rules.volumes import VOLUME_RULES
 
 PAIR_S_MAX: Final = 2.0  # from an announcement to its detail: one interrupt and its printing
 REMOVAL_S_MAX: Final = 5.0  # for requests that fail because nvme disconnect removed their disk
@@ -39,7 +41,15 @@ _FOUND_MAX: Final = 256  # texts whose meaning is remembered
 
 # The first rule whose pattern matches decides. Each form comes from the source of the kernel or a
 # driver. "link becomes ready" is no rule: it is printed for every container's veth.
-RULES: Final = (*GPU_RULES, *HOST_RULES, *NIC_RULES, *STORAGE_RULES, *CONTROLLER_RULES)
+RULES: Final = (
+    *GPU_RULES,
+    *HOST_RULES,
+    *NIC_RULES,
+    *SLINGSHOT_RULES,
+    *STORAGE_RULES,
+    *VOLUME_RULES,
+    *CONTROLLER_RULES,
+)
 
 Literals = tuple[tuple[str, tuple[Rule, ...]], ...]
 
