@@ -26,6 +26,7 @@ GRANT EXECUTE ON FUNCTION
     rankmend.remove_job,
     rankmend.renew,
     rankmend.save_agent_words,
+    rankmend.save_fold,
     rankmend.save_job,
     rankmend.see_session,
     rankmend.take,

@@ -81,6 +81,8 @@ class CommitThreads:
                 self._note_end(pen, is_durable=is_durable)
                 if self._urgent or self._later:
                     self._changed.notify()
+            if pen.owes_fold:  # the job may commit meanwhile
+                pen.save_fold()
 
     def _next(self) -> tuple[AheadPen, bool] | None:
         now_s = self._clock.now_s()

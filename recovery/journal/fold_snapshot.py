@@ -2,6 +2,9 @@
 
     <state>/jobs/<job>/fold.snapshot    msgpack: what made it, the newest record in it, the ledger, and a SHA-256 over all that
 
+In PostgreSQL the same bytes are a row of `rankmend.fold`, which only the holder of the journal's lease writes
+(`recovery.journal.postgres.postgres_journal`): whoever takes the job over begins with it.
+
 A snapshot is of what is durable, and nothing rests on it: one that is damaged, that other code has made, or whose record
 the journal does not have with that checksum is left aside, with one line in the log, and the whole journal is folded. The checksum of a record
 depends on all before it, so a snapshot of another journal, or of another past, does not fit.
@@ -28,6 +31,14 @@ log = logging.getLogger(__name__)
 FILE: Final = "fold.snapshot"
 EVERY: Final = 10_000  # records between two: they are read and folded in 0.2 s
 _BYTES_MAX: Final = 256 * 1024 * 1024  # 10,000 nodes take 6 MB
+# What the fold runs, and what a ledger consists of: all that it imports, and more. To read it takes 10 ms.
+CODE: Final = (
+    "recovery/journal/**/*.py",
+    "recovery/messages/**/*.py",
+    "detectors/**/*.py",
+    "rankmend/*.py",
+    "rankmend/hook/*.py",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +66,11 @@ class _Stored(msgspec.Struct, frozen=True, array_like=True):
 @cache
 def maker() -> str:
     """Return what names the code that folds: another one may fold otherwise."""
+    root = Path(__file__).parents[2]
     code = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
-        code.update(path.read_bytes())
+    for pattern in CODE:
+        for path in sorted(root.glob(pattern)):
+            code.update(path.read_bytes())
     return f"{RANKMEND_VERSION} {MAJOR}.{MINOR} {code.hexdigest()[:16]}"
 
 
@@ -93,21 +106,35 @@ def _digest(number: int, checksum: bytes, began_unix_s: float, ledger: bytes) ->
 
 
 def find(folder: Path, checksum_of: Callable[[int], bytes | None]) -> Foundation | None:
-    """Return the snapshot beside a journal, if the journal has its record. ``checksum_of`` returns a record's; None: there is none."""
+    """Return the snapshot beside a journal, if it can be used."""
     path = folder / FILE
     try:
         body = read_if_there(path, _BYTES_MAX, JournalError)
-        if body is None:
-            return None
+    except (OSError, JournalError) as error:
+        _note_unused(str(path), error)
+        return None
+    return None if body is None else checked(body, str(path), checksum_of)
+
+
+def checked(
+    body: bytes, place: str, checksum_of: Callable[[int], bytes | None]
+) -> Foundation | None:
+    """Return what a snapshot holds if the journal has its record, else None: the log says why.
+
+    ``checksum_of`` returns that of a record; None: there is no such record.
+    """
+    try:
         retained = decode(body)
         if checksum_of(retained.number) != retained.checksum:
             raise JournalError(f"the journal has no such record {retained.number}")
-    except (OSError, JournalError) as error:
-        log.warning(
-            "snapshot of the fold not used", extra={"path": str(path), "reason": str(error)}
-        )
+    except JournalError as error:
+        _note_unused(place, error)
         return None
     return retained
+
+
+def _note_unused(place: str, error: Exception) -> None:
+    log.warning("snapshot of the fold not used", extra={"path": place, "reason": str(error)})
 
 
 def keep(folder: Path, retained: Foundation) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from rankmend.errors import JournalError
+from recovery.journal.pen import FoldKeeper
 from recovery.journal.records import Entry, Record
 
 
@@ -18,9 +19,9 @@ class JournalSetBackError(JournalError):
     """The journal lacks what was written to it: it was restored from a backup. What is known of it must be read anew."""
 
 
-class OpenJournal(Protocol):
+class OpenJournal(FoldKeeper, Protocol):
     opened: tuple[Entry, ...]
-    """What the journal held when it was opened, and what opening added, oldest first. Whoever has folded it lets go of it."""
+    """What the journal held behind its `foundation` when it was opened, and what opening added, oldest first. Whoever has folded it lets go of it."""
 
     @property
     def warnings(self) -> tuple[str, ...]:

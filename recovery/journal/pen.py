@@ -55,7 +55,18 @@ class FoldKeeper(Protocol):
 
     foundation: Foundation | None
 
-    def keep_fold(self, ledger: Ledger, /) -> None: ...
+    def hold_fold(self, ledger: Ledger, /) -> None:
+        """Hold the ledger, if it is that of all that is durable, for `save_fold`. Returns at once."""
+        ...
+
+    @property
+    def owes_fold(self) -> bool:
+        """Return whether `save_fold` has something to write."""
+        ...
+
+    def save_fold(self) -> None:
+        """Write what is held. For any thread; what keeps it from that is only logged."""
+        ...
 
 
 class Pen(Protocol):
@@ -292,9 +303,7 @@ class AheadPen:
         entries = self.pending()
         if not entries:
             return True
-        offered, self._offered = self._offered, None
-        if offered is not None and self._keeper is not None:
-            self._keeper.keep_fold(offered)
+        self.hold_fold()
         try:
             (write or self.journal.append_entries)(entries)
         except Exception as error:  # noqa: BLE001 - who decides raises it
@@ -302,6 +311,21 @@ class AheadPen:
             return False
         self.note_durable(entries[-1].number)
         return True
+
+    def hold_fold(self) -> None:
+        """Have the journal hold the ledger that was offered, before anything is written behind it."""
+        offered, self._offered = self._offered, None
+        if offered is not None and self._keeper is not None:
+            self._keeper.hold_fold(offered)
+
+    @property
+    def owes_fold(self) -> bool:
+        return self._keeper is not None and self._keeper.owes_fold
+
+    def save_fold(self) -> None:
+        """Write the snapshot that is held: once no decision waits for this thread."""
+        if self._keeper is not None:
+            self._keeper.save_fold()
 
     def note_durable(self, through: int) -> None:
         with self._changed:

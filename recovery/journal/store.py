@@ -253,6 +253,7 @@ class Journal:
     ) -> None:
         """Read the journal. ``uses_snapshot``: only what follows the snapshot of its fold, if there is one; `foundation` has that."""
         self.foundation: Foundation | None = None
+        self._held_fold: Foundation | None = None
         self._uses_snapshot = uses_snapshot
         self.path = path
         self._clock = clock
@@ -342,13 +343,22 @@ class Journal:
         """Return nothing: no other process writes this file."""
         return ()
 
-    def keep_fold(self, ledger: Ledger) -> None:
-        """Keep the ledger of what is written now, so that the next start folds only what follows."""
+    def hold_fold(self, ledger: Ledger) -> None:
+        """Hold the ledger of what is written now, so that the next start folds only what follows."""
         with self._lock:
-            is_newest, head = ledger.number == self._acknowledged, self._head
-        if is_newest and self.began_unix_s is not None:
-            retained = Foundation(ledger, head, self.began_unix_s)
-            fold_snapshot.keep(self.path.parent, retained)
+            if ledger.number == self._acknowledged and self.began_unix_s is not None:
+                self._held_fold = Foundation(ledger, self._head, self.began_unix_s)
+
+    @property
+    def owes_fold(self) -> bool:
+        return self._held_fold is not None
+
+    def save_fold(self) -> None:
+        """Write the ledger that is held beside the journal."""
+        with self._lock:
+            held, self._held_fold = self._held_fold, None
+        if held is not None:
+            fold_snapshot.keep(self.path.parent, held)
 
     def close(self) -> None:
         """Finish what is queued and close the file."""

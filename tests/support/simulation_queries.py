@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from recovery.journal.postgres.leases import _KNOWN
 from recovery.journal.postgres.migration import migrations
 from recovery.journal.postgres.postgres_journal import _COLUMNS as ROW
-from recovery.journal.postgres.postgres_journal import _NEWEST
+from recovery.journal.postgres.postgres_journal import _FOLD_SIZES, _FOLDS, _NEWEST, _ROWS_BEHIND
 from recovery.service.fleet.reader import _DESKS, _ENDED, _JOBS, _PEERS, _RUNNING
 from recovery.service.jobs.postgres_jobs import _COLUMNS as JOBS
 from recovery.service.jobs.postgres_jobs import _FREE, _HELD, _HOLDER, _LIVING
@@ -38,8 +38,17 @@ def _read_rows(server: "SimServer", journal: str, after: int) -> Rows:
     return [tuple(row) for row in server.rows_of(journal) if row.number > after]
 
 
-def _read_many_rows(server: "SimServer", names: list[str]) -> Rows:
-    return [(*row, name) for name in sorted(set(names)) for row in server.rows_of(name)]
+def _read_rows_behind(server: "SimServer", names: list[str], after: list[int]) -> Rows:
+    return [
+        (*row, name)
+        for name, known in sorted(zip(names, after, strict=True))
+        for row in server.rows_of(name)
+        if row.number > known
+    ]
+
+
+def _read_no_folds(_server: "SimServer", _names: list[str]) -> Rows:
+    return []  # its controllers have no committer, which keeps them
 
 
 def _read_checksum(server: "SimServer", journal: str, number: int) -> Rows:
@@ -164,7 +173,9 @@ QUERIES: Final[Mapping[str, Callable[..., Rows]]] = {
     "SELECT version, compatible_from FROM rankmend.schema_version ORDER BY version DESC LIMIT 1": _read_version,
     _NEWEST: _read_newest,
     f"SELECT {ROW} FROM rankmend.record WHERE journal = %s AND number > %s ORDER BY number": _read_rows,
-    f"SELECT {ROW}, journal FROM rankmend.record WHERE journal = ANY(%s) ORDER BY journal, number": _read_many_rows,
+    _ROWS_BEHIND: _read_rows_behind,
+    _FOLDS: _read_no_folds,
+    _FOLD_SIZES: _read_no_folds,
     "SELECT checksum FROM rankmend.record WHERE journal = %s AND number = %s": _read_checksum,
     _LIVING: _read_living,
     _KNOWN: _read_known,

@@ -1,5 +1,7 @@
 """Two threads that write what all jobs have handed in, each time by one commit: one for decisions, one for bookkeeping.
 
+The one for bookkeeping also writes snapshots of folds, one job's at a time.
+
 While a commit is under way, more is handed in, for the next one: a job waits for two commits at most, however many jobs there are. No decision
 waits for other jobs' bookkeeping, and bookkeeping rests between two commits for as long as it loads a slow disk. Each journal's
 lease is requested in the transaction that appends to it. Where the statement fails, each job is tried by itself, so that
@@ -40,6 +42,7 @@ class GroupCommit:
         self._changed = threading.Condition()
         self._urgent: dict[AheadPen, None] = {}  # in the order in which they came
         self._later: dict[AheadPen, None] = {}
+        self._folds: dict[AheadPen, None] = {}  # hold a snapshot of their fold
         self._under_way: set[AheadPen] = set()  # written by one thread: the other leaves them alone
         self._is_deciding = False  # a commit with decisions is under way
         self._is_closed = False
@@ -53,16 +56,18 @@ class GroupCommit:
                 self._urgent[pen] = None
             elif pen not in self._urgent:
                 self._later[pen] = None
-            is_bookkeeping = pen not in self._urgent
-            if is_bookkeeping not in self._threads:
-                self._threads[is_bookkeeping] = threading.Thread(
-                    target=self._run,
-                    args=(is_bookkeeping,),
-                    name="bookkeeping" if is_bookkeeping else "commit",
-                    daemon=True,
-                )
-                self._threads[is_bookkeeping].start()
-            self._changed.notify_all()
+            self._wake(is_bookkeeping=pen not in self._urgent)
+
+    def _wake(self, *, is_bookkeeping: bool) -> None:
+        if is_bookkeeping not in self._threads:
+            self._threads[is_bookkeeping] = threading.Thread(
+                target=self._run,
+                args=(is_bookkeeping,),
+                name="bookkeeping" if is_bookkeeping else "commit",
+                daemon=True,
+            )
+            self._threads[is_bookkeeping].start()
+        self._changed.notify_all()
 
     def has_decisions(self) -> bool:
         """Return whether a decision is being committed, or waits for that."""
@@ -79,7 +84,8 @@ class GroupCommit:
         queue = self._later if is_bookkeeping else self._urgent
 
         def is_due() -> bool:
-            return self._is_closed or bool(queue.keys() - self._under_way)
+            has_fold = is_bookkeeping and bool(self._folds)
+            return self._is_closed or has_fold or bool(queue.keys() - self._under_way)
 
         while True:
             with self._changed:
@@ -88,6 +94,8 @@ class GroupCommit:
                     return
             began_s = self._clock.now_s()
             failed = self.commit_next(is_bookkeeping=is_bookkeeping)
+            if is_bookkeeping:
+                self.save_next_fold()
             rest_s = (
                 min(REST_S_MAX, REST * (self._clock.now_s() - began_s)) if is_bookkeeping else 0.0
             )
@@ -113,6 +121,9 @@ class GroupCommit:
             with self._changed:
                 self._under_way -= group.keys()
                 self._is_deciding &= is_bookkeeping
+                if owing := [pen for pen in group if pen.owes_fold]:
+                    self._folds |= dict.fromkeys(owing)
+                    self._wake(is_bookkeeping=True)
                 self._changed.notify_all()
         took_s = self._clock.now_s() - began_s
         self._note_commit(took_s)
@@ -125,6 +136,15 @@ class GroupCommit:
             elif left:
                 self.take(pen, is_urgent=pen.owes_decision)
         return failed
+
+    def save_next_fold(self) -> None:
+        """Write one job's snapshot of its fold: a large one must not keep other jobs' bookkeeping for long."""
+        with self._changed:
+            pen = next(iter(self._folds), None)
+            if pen is None:
+                return
+            del self._folds[pen]
+        pen.save_fold()
 
     def _next(self, *, is_bookkeeping: bool) -> dict[AheadPen, tuple[Entry, ...]]:
         found: dict[AheadPen, tuple[Entry, ...]] = {}
@@ -149,6 +169,7 @@ class GroupCommit:
             return
         calls: dict[AheadPen, tuple[object, ...]] = {}
         for pen, entries in group.items():
+            pen.hold_fold()
             try:
                 calls[pen] = _journal_of(pen).append_call(entries)
             except Exception as error:  # noqa: BLE001 - of this job: it raises it

@@ -18,7 +18,7 @@ ROLE: Final = "rankmend_controller"
 """The role with the rights that a controller needs; the role under which it connects is a member."""
 
 _FOLDER: Final = Path(__file__).parent / "schema"
-_COMPATIBLE_FROM: Final = {1: 1, 2: 1, 3: 1, 4: 1}  # by version
+_COMPATIBLE_FROM: Final = {1: 1, 2: 1, 3: 1, 4: 1, 5: 1}  # by version
 SCHEMA_VERSION: Final = max(_COMPATIBLE_FROM)
 _ADVISORY_LOCK: Final = 0x524D4E44  # one migration at a time
 _UNDEFINED: Final = frozenset({"42P01", "3F000"})  # table, schema

@@ -1,17 +1,25 @@
-"""Journals in PostgreSQL: the rows and checksums of `recovery.journal.journal_rows`, appended by one statement each."""
+"""Journals in PostgreSQL: the rows and checksums of `recovery.journal.journal_rows`, appended by one statement each.
 
+Beside the rows of a long one is a snapshot of its fold (`recovery.journal.fold_snapshot`). The holder of the lease replaces it now and
+then, by a statement that no append waits for; whoever opens the journal next reads it and what follows.
+"""
+
+import logging
 import threading
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
 from rankmend.clock import Clock
 from rankmend.errors import JournalError, RankmendError
+from recovery.journal import fold_snapshot
+from recovery.journal.fold_snapshot import Foundation
 from recovery.journal.journal_reader import JournalReader
 from recovery.journal.journal_rows import GENESIS, GROUP_ROWS_MAX, JournalRow, make_row, verify_rows
+from recovery.journal.ledger import Ledger
 from recovery.journal.open_journal import JournalMovedError, JournalSetBackError
 from recovery.journal.postgres.database import (
     CommitUnknownError,
@@ -24,6 +32,8 @@ from recovery.journal.postgres.database import (
 from recovery.journal.postgres.leases import JOURNAL_MOVED, JournalLease, Leases, lease_error
 from recovery.journal.records import MAJOR, Entry, Record
 from recovery.journal.stored_journal import Written
+
+log = logging.getLogger(__name__)
 
 DOUBT_S_MAX: Final = (
     8.0  # the deciding thread waits meanwhile; longer than a restart of the server takes
@@ -46,6 +56,21 @@ _Writing: TypeAlias = tuple[tuple[Entry, ...], list[JournalRow]]
 HoldBack: TypeAlias = Callable[[JournalLease, int, bytes, list[JournalRow]], None]
 
 _JOURNALS_MAX: Final = 100  # in one statement: each has 13 values
+_FOLD_BYTES_MAX: Final = 64 * 1024 * 1024  # by the schema; 10,000 nodes take 6 MB
+_SAVE_FOLD: Final = "SELECT rankmend.save_fold(%s, %s, %s, %s, %s)"
+_FOLDS: Final = (
+    "SELECT f.journal, f.number, f.body, r.checksum FROM rankmend.fold f"
+    " LEFT JOIN rankmend.record r ON r.journal = f.journal AND r.number = f.number WHERE f.journal = ANY(%s)"
+)
+_FOLD_SIZES: Final = (
+    "SELECT journal, number, length(body) FROM rankmend.fold WHERE journal = ANY(%s)"
+)
+# Not flattened, as it is sorted: each journal by its index, however much it has.
+_ROWS_BEHIND: Final = (
+    f"SELECT newer.* FROM unnest(%s::text[], %s::bigint[]) AS asked (name, after)"  # noqa: S608 - our own text
+    f" CROSS JOIN LATERAL (SELECT {_COLUMNS}, journal FROM rankmend.record WHERE journal = asked.name"
+    " AND number > asked.after ORDER BY number) AS newer ORDER BY newer.journal, newer.number"
+)
 
 # In a question `record` is this journal. Not materialized: the conditions of the question find the rows by the index.
 _RECORD: Final = (
@@ -61,11 +86,12 @@ _NEWEST: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ReadJournal:
-    """All of a journal, sound, as it was read under its lease."""
+    """All of a journal behind its foundation, sound, as it was read under its lease."""
 
     entries: tuple[Entry, ...]
     number: int  # of the newest record
     head: bytes  # that record's checksum
+    foundation: Foundation | None = None
 
 
 class PostgresJournal:
@@ -90,11 +116,14 @@ class PostgresJournal:
         is_shared: bool = False,
         doubt_s_max: float = DOUBT_S_MAX,
         read: ReadJournal | None = None,
+        uses_snapshot: bool = False,
     ) -> None:
         """Read the journal. ``lease`` was taken before, so that nobody else writes from now on.
 
-        ``read``: all of it, where it was read since.
+        ``read``: all of it, where it was read since. ``uses_snapshot``: only what follows the snapshot of its fold, if there is
+        one; `foundation` has that.
         """
+        self._held_fold: Foundation | None = None
         self._hold_back: HoldBack | None = None
         self._database = database
         self._leases = leases
@@ -107,11 +136,22 @@ class PostgresJournal:
         self._is_closed = False
         self._doubt: str | None = None
         self._number, self._head = 0, GENESIS
+        self.foundation: Foundation | None = None
         self.opened: tuple[Entry, ...]
-        if read is None:
-            self.opened = self.read_newer()
-        else:
+        if read is not None and (uses_snapshot or read.foundation is None):
+            self.foundation = read.foundation
             self._number, self._head, self.opened = read.number, read.head, read.entries
+        else:
+            if uses_snapshot:
+                self.foundation = _find_folds(database, [lease.journal]).get(lease.journal)
+            if self.foundation is not None:
+                self._number, self._head = self.foundation.number, self.foundation.checksum
+            self.opened = self.read_newer()
+        self._began_unix_s: float | None = None  # of the first record
+        if self.foundation is not None:
+            self._began_unix_s = self.foundation.began_unix_s
+        elif self.opened:
+            self._began_unix_s = self.opened[0].unix_s
         self.warnings: tuple[str, ...] = ()
 
     @property
@@ -143,7 +183,7 @@ class PostgresJournal:
                 self._write(rows)
             else:
                 self._hold_back(self._lease, self._number, self._head, rows)
-            self._number, self._head = rows[-1].number, rows[-1].checksum
+            self._note_written(rows)
             return entries
 
     def append_entries(
@@ -157,7 +197,7 @@ class PostgresJournal:
                 self._write(rows)
             else:
                 self._resolve(rows, doubt)
-            self._number, self._head = rows[-1].number, rows[-1].checksum
+            self._note_written(rows)
 
     def append_call(self, entries: Sequence[Entry]) -> tuple[object, ...]:
         """Return the values of the APPEND_CALL that writes such entries. Where that is durable, `note_appended` follows."""
@@ -168,8 +208,41 @@ class PostgresJournal:
 
     def note_appended(self, entries: Sequence[Entry]) -> None:
         with self._lock:
-            newest = self._rows(entries)[-1]
-            self._number, self._head = newest.number, newest.checksum
+            self._note_written(self._rows(entries))
+
+    def _note_written(self, rows: list[JournalRow]) -> None:
+        if self._began_unix_s is None:
+            self._began_unix_s = rows[0].unix_s
+        self._number, self._head = rows[-1].number, rows[-1].checksum
+
+    def hold_fold(self, ledger: Ledger) -> None:
+        """Hold the ledger of what is written now, so that the next start folds only what follows."""
+        with self._lock:
+            if ledger.number == self._number and self._began_unix_s is not None:
+                self._held_fold = Foundation(ledger, self._head, self._began_unix_s)
+
+    @property
+    def owes_fold(self) -> bool:
+        return self._held_fold is not None
+
+    def save_fold(self) -> None:
+        """Write the ledger that is held, if this lease is still in force."""
+        with self._lock:
+            held, self._held_fold, lease = self._held_fold, None, self._lease
+            is_sure = not self._is_closed and self._doubt is None
+        if held is None or not is_sure:
+            return
+        try:
+            body = fold_snapshot.encode(held)
+            if len(body) > _FOLD_BYTES_MAX:
+                raise JournalError(f"it has {len(body)} bytes")
+            ours = (lease.journal, self._leases.controller_id, lease.epoch)
+            self._database.write(_SAVE_FOLD, (*ours, held.number, body))
+        except RankmendError as error:  # whether it was written or not: nothing rests on it
+            log.warning(
+                "snapshot of the fold not written",
+                extra={"journal": self.name, "error": str(error)},
+            )
 
     def _refuse_closed(self) -> None:
         if self._is_closed:
@@ -401,24 +474,43 @@ def read_entries(database: Database, journal: str) -> tuple[Entry, ...]:
 
 
 def read_journals(database: Database, journals: Sequence[str]) -> Mapping[str, ReadJournal]:
-    """Return all of several journals by one question, without those that can't be read.
+    """Return all of several journals behind the snapshots of their folds by one question, without those that can't be read.
 
     Why a journal can't be read is reported when a caller opens it alone.
     """
-    rows = database.read(
-        f"SELECT {_COLUMNS}, journal FROM rankmend.record WHERE journal = ANY(%s) ORDER BY journal, number",  # noqa: S608 - our own text
-        (list(journals),),
-        is_binary=True,
-    )
+    folds = _find_folds(database, journals)
+    after = [folds[journal].number if journal in folds else 0 for journal in journals]
+    rows = database.read(_ROWS_BEHIND, (list(journals), after), is_binary=True)
     by_journal: defaultdict[str, list[Row]] = defaultdict(list)
     for row in rows:
         by_journal[row[-1]].append(row[:-1])
     found = {}
     for journal in journals:
+        known, fold = by_journal[journal], folds.get(journal)
+        begin = (0, GENESIS) if fold is None else (fold.number, fold.checksum)
         with suppress(JournalError):
-            known = _rows_of(by_journal[journal], journal, database)
-            found[journal] = _verified(known, f"{journal} in {database.url}")
+            newer = _rows_of(known, journal, database)
+            verified = _verified(newer, f"{journal} in {database.url}", *begin)
+            found[journal] = replace(verified, foundation=fold)
     return found
+
+
+def _find_folds(database: Database, journals: Sequence[str]) -> dict[str, Foundation]:
+    """Return the snapshots of these journals' folds that can be used."""
+    found = {}
+    for journal, number, body, stored in database.read(_FOLDS, (list(journals),), is_binary=True):
+        checksum = None if stored is None else bytes(stored)
+        place = f"{journal} in {database.url}"
+        fold = fold_snapshot.checked(bytes(body), place, {number: checksum}.get)
+        if fold is not None:
+            found[journal] = fold
+    return found
+
+
+def fold_sizes(database: Database, journals: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """Return of the snapshots of these journals' folds the newest record and the bytes."""
+    found = database.read(_FOLD_SIZES, (list(journals),))
+    return {journal: (number, size_bytes) for journal, number, size_bytes in found}
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
 """Takes jobs that no controller manages, many at once: their leases by one commit, their journals by one question.
 
-The thread of the leases does it for the deciding thread, which then only folds what was read: reports needn't wait for
+Of a long journal that is the snapshot of its fold and what follows. The thread of the leases does it for the deciding thread, which then only folds what was read: reports needn't wait for
 the database. At a start the deciding thread does it itself.
 """
 
@@ -15,12 +15,18 @@ from typing import Final
 from rankmend.errors import JournalError
 from recovery.journal.postgres.database import Database
 from recovery.journal.postgres.leases import JournalLease, Leases
-from recovery.journal.postgres.postgres_journal import ReadJournal, read_journals, written
+from recovery.journal.postgres.postgres_journal import (
+    ReadJournal,
+    fold_sizes,
+    read_journals,
+    written,
+)
 from recovery.service.jobs.job_store import FoundJobs
 
 log = logging.getLogger(__name__)
 
 _RECORDS_MAX: Final = 20_000  # in one question: some 10 MB, and 0.2 s of this process
+_RECORD_BYTES: Final = 500  # so a snapshot of a fold counts as so many records
 _JOBS_MAX: Final = 200  # in one commit
 _WAITING_MAX: Final = 60_000  # records that are read and wait for the deciding thread
 _TAKING_S_MAX: Final = 10.0  # a statement ends within 4 s
@@ -55,7 +61,7 @@ class JobTakeover:
     def prepare(self, found: Sequence[FoundJobs]) -> bool:
         """Take and read some of these free jobs for `ready`; return whether there are more of them."""
         taken = list(self._taken.values())
-        waiting = sum(0 if job.read is None else job.read.number for job in taken)
+        waiting = sum(0 if job.read is None else len(job.read.entries) for job in taken)
         if not found or waiting >= _WAITING_MAX:
             return bool(found)
         first = self._first_of(found)
@@ -104,10 +110,13 @@ class JobTakeover:
     def _first_of(self, found: Sequence[FoundJobs]) -> list[FoundJobs]:
         """Return the first ones, as many as are read at once."""
         some = found[:_JOBS_MAX]
+        names = list(map(_name, some))
+        folds = fold_sizes(self._database, names)
         records = 0
         first: list[FoundJobs] = []
-        for jobs, known in zip(some, written(self._database, list(map(_name, some))), strict=True):
-            records += known.extent[0]
+        for jobs, known in zip(some, written(self._database, names), strict=True):
+            number, size_bytes = folds.get(_name(jobs), (0, 0))
+            records += known.extent[0] - number + size_bytes // _RECORD_BYTES
             if first and records > _RECORDS_MAX:
                 break
             first.append(jobs)

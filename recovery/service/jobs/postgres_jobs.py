@@ -155,7 +155,7 @@ class LeasedJob:
     def stored_journal(self) -> JournalRows:
         return JournalRows(self._database, self._lease.journal, self._folder)
 
-    def open_journal(self, clock: Clock, *, uses_snapshot: bool = False) -> PostgresJournal:  # noqa: ARG002 - there is none yet
+    def open_journal(self, clock: Clock, *, uses_snapshot: bool = False) -> PostgresJournal:
         """Open the journal under a lease that nothing was written with yet.
 
         The first one of a job that is opened together with others holds its records back until `PostgresJobs.write_held`.
@@ -166,7 +166,13 @@ class LeasedJob:
         read, self._read = self._read, None
         try:
             journal = PostgresJournal(
-                self._database, self._leases, self._lease, clock, read_boot_id(), read=read
+                self._database,
+                self._leases,
+                self._lease,
+                clock,
+                read_boot_id(),
+                read=read,
+                uses_snapshot=uses_snapshot,
             )
         except NewerRecordError as error:
             log.error(  # noqa: TRY400 - the text says it all

@@ -39,7 +39,6 @@ from recovery.journal.pen import AheadPen, Committer, DirectJournal
 from recovery.journal.postgres.database import CommitUnknownError, LeaseLostError
 from recovery.journal.postgres.leases import HeldByOtherError
 from recovery.journal.records import Entry, encode_record
-from recovery.journal.store import Journal
 from recovery.messages.copying import CopyRequest
 from recovery.messages.exchange import RankStart, Report
 from recovery.messages.outside import NodeEvidence, PersonCommand
@@ -389,15 +388,14 @@ class Job:
             self.is_elsewhere = True
             raise
         self.listener.journal_opened(self, journal.opened, journal.last_number)
-        known = journal.foundation if isinstance(journal, Journal) else None
+        known = journal.foundation
         if known is not None:
             self.began_unix_s = known.began_unix_s
         elif journal.opened:
             self.began_unix_s = journal.opened[0].unix_s
         pen: DirectJournal | AheadPen = journal
         if self.committer is not None:
-            keeper = journal if isinstance(journal, Journal) else None
-            pen = self._pen = AheadPen(journal, self.committer, self.clock, read_boot_id(), keeper)
+            pen = self._pen = AheadPen(journal, self.committer, self.clock, read_boot_id(), journal)
         controller = self.make_core(
             pen, self.orders, self.settings, self.parts, self.clock, self._heard
         )

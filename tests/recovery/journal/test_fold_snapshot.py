@@ -1,6 +1,8 @@
 """Snapshots of the fold: the same ledger with one as without, and no start that rests on one that does not fit."""
 
 import logging
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from recovery.controller.job.situation import JobMemory
 from recovery.journal import fold_snapshot
 from recovery.journal.attempt_records import Milestone
 from recovery.journal.fold.entry_fold import fold_all
-from recovery.journal.fold_snapshot import EVERY, FILE, Foundation, decode, encode
+from recovery.journal.fold_snapshot import CODE, EVERY, FILE, Foundation, decode, encode
 from recovery.journal.job_records import JobOpened
 from recovery.journal.journal_rows import verify_rows
 from recovery.journal.ledger import Ledger
@@ -67,7 +69,8 @@ def write(folder: Path, steps: range, *, keeps: bool = True) -> Ledger:
     entries = journal.append_many([*first, *(Milestone(0, step) for step in steps)])
     ledger = fold_all(entries, ledger)
     if keeps:
-        journal.keep_fold(ledger)
+        journal.hold_fold(ledger)
+        journal.save_fold()
     journal.close()
     return ledger
 
@@ -174,11 +177,13 @@ def test_a_snapshot_is_kept_only_of_what_the_journal_has(tmp_path: Path) -> None
     entries = journal.append_many([JOB, Milestone(0, 1)])
     behind = fold_all(entries[:1])
 
-    journal.keep_fold(behind)
-    kept_behind = (tmp_path / FILE).exists()
-    journal.keep_fold(fold_all(entries))
+    journal.hold_fold(behind)
+    owes_behind = journal.owes_fold
+    journal.hold_fold(fold_all(entries))
+    journal.save_fold()
 
-    assert not kept_behind
+    assert not owes_behind
+    assert not journal.owes_fold
     assert (tmp_path / FILE).exists()
     journal.close()
 
@@ -188,6 +193,7 @@ class AtOnce:
 
     def take(self, pen: AheadPen, *, is_urgent: bool) -> None:
         pen.commit()
+        pen.save_fold()
 
 
 def test_a_controller_keeps_its_fold_now_and_then(tmp_path: Path) -> None:
@@ -210,3 +216,21 @@ def test_a_controller_keeps_its_fold_now_and_then(tmp_path: Path) -> None:
     assert again.foundation.number == EVERY
     assert ledger_of(again) == book.ledger
     again.close()
+
+
+def test_a_snapshot_names_all_code_that_the_fold_runs() -> None:
+    root = Path(fold_snapshot.__file__).parents[2]
+    source = (
+        "import sys, recovery.journal.fold.entry_fold, recovery.journal.fold_snapshot\n"
+        "print(*(m.__file__ for m in sys.modules.values() if getattr(m, '__file__', None)), sep='\\n')"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, check=True, cwd=root
+    ).stdout.splitlines()
+    ours = {Path(path) for path in loaded if Path(path).is_relative_to(root)}
+    ours = {path for path in ours if path.stat().st_size and ".venv" not in path.parts}
+
+    named = {path for pattern in CODE for path in root.glob(pattern)}
+
+    assert ours
+    assert ours - named == set()

@@ -5,12 +5,15 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import psycopg
 import pytest
 
 from rankmend.clock import SystemClock
 from recovery.journal.attempt_records import AttemptAbandoned, Milestone
+from recovery.journal.fold.entry_fold import fold_all
+from recovery.journal.job_records import JobOpened
 from recovery.journal.pen import AheadPen
-from recovery.journal.postgres.database import Database, LeaseLostError
+from recovery.journal.postgres.database import ANSWER_S_MAX, Database, LeaseLostError
 from recovery.journal.postgres.group_commit import GroupCommit
 from recovery.journal.postgres.leases import Leases
 from recovery.journal.postgres.postgres_journal import PostgresJournal, read_entries
@@ -37,10 +40,15 @@ class Jobs:
 
 @contextlib.contextmanager
 def jobs_of(
-    server: PostgresServer, count: int, port: int | None = None, doubt_s_max: float = 8.0
+    server: PostgresServer,
+    count: int,
+    port: int | None = None,
+    doubt_s_max: float = 8.0,
+    answer_s_max: float = ANSWER_S_MAX,
 ) -> Iterator[Jobs]:
     name = server.make_database()
-    with connected(server.url(name, "controller", port), lease_s=30.0) as (database, leases):
+    url = server.url(name, "controller", port)
+    with connected(url, lease_s=30.0, answer_s_max=answer_s_max) as (database, leases):
         took: list[float] = []
         group = GroupCommit(database, SystemClock(), took.append)
         pens = []
@@ -51,7 +59,7 @@ def jobs_of(
             journal = PostgresJournal(
                 database, leases, lease, SystemClock(), "boot-1", doubt_s_max=doubt_s_max
             )
-            pen = AheadPen(journal, group, SystemClock(), "boot-1")
+            pen = AheadPen(journal, group, SystemClock(), "boot-1", journal)
             pen.go_ahead()
             pens.append(pen)
         yield Jobs(database, leases, group, pens, took)
@@ -145,3 +153,50 @@ def test_what_a_server_that_is_away_does_not_take_is_written_once_it_is_there(
             assert [jobs.read(place) for place in range(2)] == made
     finally:
         wire.close()
+
+
+def newest_in_folds(jobs: Jobs) -> list[int]:
+    return [number for (number,) in jobs.database.read("SELECT number FROM rankmend.fold")]
+
+
+def offer_folds(jobs: Jobs) -> None:
+    """Have each job begin, and offer its fold to be kept with the next commit."""
+    for pen in jobs.pens:
+        pen.push()
+        opened = pen.write([JobOpened("6f1c0a5e-0000-4000-8000-000000000001", "digits")])
+        pen.wait(DEADLINE_S)
+        pen.offer_fold(fold_all(opened))
+        pen.write([AttemptAbandoned(1, "gone")])
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_thread_for_bookkeeping_keeps_folds_that_a_commit_of_decisions_has_passed(
+    postgres: PostgresServer, count: int
+) -> None:
+    with jobs_of(postgres, count) as jobs:
+        offer_folds(jobs)
+        jobs.group._urgent |= dict.fromkeys(jobs.pens)
+
+        jobs.group.commit_next(is_bookkeeping=False)
+
+        assert [pen.durable_number() for pen in jobs.pens] == [2] * count
+        eventually(lambda: newest_in_folds(jobs) == [1] * count, "the folds as of before it")
+
+
+def test_no_decision_waits_for_a_fold_that_is_being_written(postgres: PostgresServer) -> None:
+    with jobs_of(postgres, 1, answer_s_max=2 * DEADLINE_S) as jobs:
+        (pen,) = jobs.pens
+        name = jobs.database.url.text.rpartition("/")[2]
+        with psycopg.connect(postgres.url(name)) as holding:
+            holding.execute("LOCK TABLE rankmend.fold IN ACCESS EXCLUSIVE MODE")
+            offer_folds(jobs)
+            pen.wait(DEADLINE_S)
+            waits = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%save_fold%' AND wait_event_type = 'Lock'"
+            eventually(lambda: postgres.ask(name, waits) == [(1,)], "the fold waits")
+
+            pen.write([AttemptAbandoned(2, "gone")])
+            pen.wait(DEADLINE_S)
+            still = postgres.ask(name, waits)
+
+        assert still == [(1,)]
+        assert pen.durable_number() == 3

@@ -119,6 +119,8 @@ def queries(
             yield query, []
         elif "owner = %s" in query:
             yield query, ["alice", random.choice(["job:1", "job:2"])]
+        elif "asked.after" in query:
+            yield query, [names, [0, 1, random.randrange(3)]]
         elif "ANY(%s::text[])" in query or "ANY(%s)" in query or "unnest(%s" in query:
             yield query, [[job_id, uuid.UUID(int=1)] if "job_id = ANY" in query else names]
         elif "= %s AND number" in query:
