@@ -24,6 +24,7 @@ from recovery.journal.journal_rows import (
 )
 from recovery.journal.records import NAMES, Entry
 
+READ_ROWS_MAX: Final = 20_000  # by one question: some 10 MB
 _END: Final = 2**63 - 1  # of the numbers that the databases have
 _COLUMNS: Final = ", ".join(f"r.{name}" for name in JournalRow._fields)
 
@@ -81,15 +82,24 @@ class JournalReader:
     def sound_rows(self, after: int = 0, through: int = _END) -> Iterator[JournalRow]:
         """Return the rows of `entries`."""
         chain = RowChain(self.name, after, self.checksum_of(after))
-        question = (
-            f"SELECT {_COLUMNS} FROM record r"  # noqa: S608 - all of it is ours
-            " WHERE r.number > ? AND r.number <= ? ORDER BY r.number"
-        )
-        found = self.ask(question, (after, through))
-        yield from chain.sound(map(JournalRow._make, found))
+        yield from chain.sound(self._in_parts(after, through))
         self.torn = chain.torn
         if self.torn and not self._table.can_be_torn:
             raise self._damaged(chain.number + 1)
+
+    def _in_parts(self, after: int, through: int) -> Iterator[JournalRow]:
+        """Return rows as they are stored: all at once may take longer than a database lets a question take."""
+        question = (
+            f"SELECT {_COLUMNS} FROM record r WHERE r.number > ? AND r.number <= ?"  # noqa: S608 - all of it is ours
+            f" ORDER BY r.number LIMIT {READ_ROWS_MAX}"
+        )
+        count = READ_ROWS_MAX
+        while count == READ_ROWS_MAX:
+            count = 0
+            for fields in self.ask(question, (after, through)):
+                row = JournalRow._make(fields)
+                count, after = count + 1, row.number
+                yield row
 
     def rows(self, where: str, values: Sequence[object] = ()) -> Iterator[JournalRow]:
         """Return rows in their order, each checked by itself.

@@ -7,10 +7,16 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from recovery.journal.journal_reader import READ_ROWS_MAX
 from recovery.journal.postgres.leases import _KNOWN
 from recovery.journal.postgres.migration import migrations
-from recovery.journal.postgres.postgres_journal import _COLUMNS as ROW
-from recovery.journal.postgres.postgres_journal import _FOLD_SIZES, _FOLDS, _NEWEST, _ROWS_BEHIND
+from recovery.journal.postgres.postgres_journal import (
+    _FOLD_SIZES,
+    _FOLDS,
+    _NEWEST,
+    _ROWS,
+    _ROWS_BEHIND,
+)
 from recovery.service.fleet.reader import _DESKS, _ENDED, _JOBS, _PEERS, _RUNNING
 from recovery.service.jobs.postgres_jobs import _COLUMNS as JOBS
 from recovery.service.jobs.postgres_jobs import _FREE, _HELD, _HOLDER, _LIVING
@@ -35,7 +41,8 @@ def _read_newest(server: "SimServer", names: list[str]) -> Rows:
 
 
 def _read_rows(server: "SimServer", journal: str, after: int) -> Rows:
-    return [tuple(row) for row in server.rows_of(journal) if row.number > after]
+    rows = [tuple(row) for row in server.rows_of(journal) if row.number > after]
+    return rows[:READ_ROWS_MAX]
 
 
 def _read_rows_behind(server: "SimServer", names: list[str], after: list[int]) -> Rows:
@@ -172,7 +179,7 @@ def _read_some(server: "SimServer", job_ids: list[uuid.UUID]) -> Rows:
 QUERIES: Final[Mapping[str, Callable[..., Rows]]] = {
     "SELECT version, compatible_from FROM rankmend.schema_version ORDER BY version DESC LIMIT 1": _read_version,
     _NEWEST: _read_newest,
-    f"SELECT {ROW} FROM rankmend.record WHERE journal = %s AND number > %s ORDER BY number": _read_rows,
+    _ROWS: _read_rows,
     _ROWS_BEHIND: _read_rows_behind,
     _FOLDS: _read_no_folds,
     _FOLD_SIZES: _read_no_folds,

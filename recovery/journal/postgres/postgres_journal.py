@@ -17,7 +17,7 @@ from rankmend.clock import Clock
 from rankmend.errors import JournalError, RankmendError
 from recovery.journal import fold_snapshot
 from recovery.journal.fold_snapshot import Foundation
-from recovery.journal.journal_reader import JournalReader
+from recovery.journal.journal_reader import READ_ROWS_MAX, JournalReader
 from recovery.journal.journal_rows import GENESIS, GROUP_ROWS_MAX, JournalRow, make_row, verify_rows
 from recovery.journal.ledger import Ledger
 from recovery.journal.open_journal import JournalMovedError, JournalSetBackError
@@ -62,6 +62,7 @@ _FOLDS: Final = (
     "SELECT f.journal, f.number, f.body, r.checksum FROM rankmend.fold f"
     " LEFT JOIN rankmend.record r ON r.journal = f.journal AND r.number = f.number WHERE f.journal = ANY(%s)"
 )
+_ROWS: Final = f"SELECT {_COLUMNS} FROM rankmend.record WHERE journal = %s AND number > %s ORDER BY number LIMIT {READ_ROWS_MAX}"  # noqa: S608 - our own text
 _FOLD_SIZES: Final = (
     "SELECT journal, number, length(body) FROM rankmend.fold WHERE journal = ANY(%s)"
 )
@@ -260,16 +261,8 @@ class PostgresJournal:
                 raise JournalSetBackError(
                     f"{self._database.url} was restored from a backup older than this controller's start"
                 )
-            # With the newest known one.
-            rows = read_rows(self._database, self._lease.journal, max(0, self._number - 1))
-            if self._number > 0:
-                if not rows or rows[0].checksum != self._head:
-                    raise JournalSetBackError(
-                        f"{self.name} has no record {self._number} that this controller has seen there: the database "
-                        f"was restored from a backup"
-                    )
-                del rows[0]
-            newer = _verified(rows, self.name, self._number, self._head)
+            known = (self._number, self._head)
+            newer = _read_behind(self._database, self._lease.journal, *known)
             self._number, self._head = newer.number, newer.head
             return newer.entries
 
@@ -440,12 +433,17 @@ def append_values(
 
 def read_rows(database: Database, journal: str, after: int = 0) -> list[JournalRow]:
     """Return a journal's rows behind number ``after``, or raise JournalError."""
-    found = database.read(
-        f"SELECT {_COLUMNS} FROM rankmend.record WHERE journal = %s AND number > %s ORDER BY number",  # noqa: S608 - our own text
-        (journal, after),
-        is_binary=True,
-    )
-    return _rows_of(found, journal, database)
+    return [row for rows in _parts(database, journal, after) for row in rows]
+
+
+def _parts(database: Database, journal: str, after: int) -> Iterator[list[JournalRow]]:
+    """Return the same in parts: a million rows take longer than a statement may."""
+    while True:
+        found = database.read(_ROWS, (journal, after), is_binary=True)
+        yield _rows_of(found, journal, database)
+        if len(found) < READ_ROWS_MAX:
+            return
+        after = found[-1][0]
 
 
 def _rows_of(found: Sequence[Row], journal: str, database: Database) -> list[JournalRow]:
@@ -470,7 +468,24 @@ def _verified(
 
 def read_entries(database: Database, journal: str) -> tuple[Entry, ...]:
     """Return all entries of a journal, also while a controller writes it."""
-    return _verified(read_rows(database, journal), f"{journal} in {database.url}").entries
+    return _read_behind(database, journal, 0, GENESIS).entries
+
+
+def _read_behind(database: Database, journal: str, number: int, head: bytes) -> ReadJournal:
+    """Return what is behind the record with this number and checksum; raise JournalSetBackError where that is not there."""
+    name, known, entries = f"{journal} in {database.url}", number, list[Entry]()
+    for rows in _parts(database, journal, max(0, number - 1)):  # with the newest known one
+        if known:
+            if not rows or rows[0].checksum != head:
+                raise JournalSetBackError(
+                    f"{name} has no record {known} that this controller has seen there: the database was restored from a backup"
+                )
+            del rows[0]
+            known = 0
+        newer = _verified(rows, name, number, head)
+        entries += newer.entries
+        number, head = newer.number, newer.head
+    return ReadJournal(tuple(entries), number, head)
 
 
 def read_journals(database: Database, journals: Sequence[str]) -> Mapping[str, ReadJournal]:
@@ -479,19 +494,26 @@ def read_journals(database: Database, journals: Sequence[str]) -> Mapping[str, R
     Why a journal can't be read is reported when a caller opens it alone.
     """
     folds = _find_folds(database, journals)
-    after = [folds[journal].number if journal in folds else 0 for journal in journals]
+    begin = {
+        journal: (fold.number, fold.checksum) if (fold := folds.get(journal)) else (0, GENESIS)
+        for journal in journals
+    }
+    found: dict[str, ReadJournal] = {}
+    if len(journals) == 1:  # it may be long
+        with suppress(JournalError):
+            read = _read_behind(database, journals[0], *begin[journals[0]])
+            found[journals[0]] = replace(read, foundation=folds.get(journals[0]))
+        return found
+    after = [begin[journal][0] for journal in journals]
     rows = database.read(_ROWS_BEHIND, (list(journals), after), is_binary=True)
     by_journal: defaultdict[str, list[Row]] = defaultdict(list)
     for row in rows:
         by_journal[row[-1]].append(row[:-1])
-    found = {}
     for journal in journals:
-        known, fold = by_journal[journal], folds.get(journal)
-        begin = (0, GENESIS) if fold is None else (fold.number, fold.checksum)
         with suppress(JournalError):
-            newer = _rows_of(known, journal, database)
-            verified = _verified(newer, f"{journal} in {database.url}", *begin)
-            found[journal] = replace(verified, foundation=fold)
+            newer = _rows_of(by_journal[journal], journal, database)
+            verified = _verified(newer, f"{journal} in {database.url}", *begin[journal])
+            found[journal] = replace(verified, foundation=folds.get(journal))
     return found
 
 

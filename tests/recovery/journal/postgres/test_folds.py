@@ -5,12 +5,14 @@ from collections.abc import Callable
 
 import pytest
 
-from recovery.journal import fold_snapshot
+from recovery.journal import fold_snapshot, journal_reader
 from recovery.journal.attempt_records import Milestone
 from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.fold_snapshot import Foundation, decode, encode
 from recovery.journal.job_records import JobOpened
+from recovery.journal.journal_reader import READ_ROWS_MAX
 from recovery.journal.ledger import Ledger
+from recovery.journal.postgres import postgres_journal
 from recovery.journal.postgres.postgres_journal import PostgresJournal, read_journals
 from tests.support.journals import PostgresPlace
 from tests.support.postgres import PostgresServer, connected
@@ -112,6 +114,26 @@ def test_a_snapshot_that_can_not_be_used_is_reported_and_all_is_folded(
 
     assert (read.foundation, len(read.entries)) == (None, 20)
     assert [reason in refusal for refusal in refusals(caplog)] == [True, True]
+
+
+@pytest.mark.parametrize("part", [1, 2, 19, 20, 21])
+def test_a_journal_is_read_in_parts_whichever_record_one_ends_with(
+    place: PostgresPlace, monkeypatch: pytest.MonkeyPatch, part: int
+) -> None:
+    """A million records at once take longer than a statement may."""
+    expected = write(place, range(1, 20), keeps=False)
+    limited = postgres_journal._ROWS.replace(str(READ_ROWS_MAX), str(part))
+    monkeypatch.setattr(postgres_journal, "_ROWS", limited)
+    monkeypatch.setattr(postgres_journal, "READ_ROWS_MAX", part)
+    monkeypatch.setattr(journal_reader, "READ_ROWS_MAX", part)
+
+    with place.opened(uses_snapshot=True) as journal, place.stored() as stored:
+        with stored.reading() as reader:
+            assert list(reader.entries()) == list(journal.opened)
+            assert list(reader.entries(3, 18)) == list(journal.opened[3:18])
+        assert ledger_of(journal) == expected
+        assert journal.read_newer() == ()
+        assert len(read_journals(journal._database, [place.name])[place.name].entries) == 20
 
 
 def test_a_snapshot_newer_than_the_journal_is_left_aside(
