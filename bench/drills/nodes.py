@@ -183,7 +183,7 @@ class NodesRun(DrillRun):
                 with suppress(RankmendError, OSError):
                     runtime = (read_json(folder / "run.json") or {}).get("runtime")
                     if isinstance(runtime, str):
-                        ranks = list(view_ranks(host.path(runtime), time.monotonic))
+                        ranks = list(view_ranks(host.path(runtime), host.now_s))
                         found[host.name] = [
                             one for one in ranks if host.path(f"/proc/{one.pid}").exists()
                         ]

@@ -141,6 +141,7 @@ def test_host_has_its_own_name_processes_boot_id_and_clock(fleet: Fleet) -> None
     assert [boot for _name, boot, _clock in seen] == [h1.boot_id, h2.boot_id]
     assert len({h1.boot_id, h2.boot_id, read_boot_id()}) == 3
     assert [clock for _name, _boot, clock in seen] == ["1", "2"]
+    assert [int(host.now_s()) // 1000 for host in (h1, h2)] == [1, 2]
     pids = h1.run(["ps", "-e", "-o", "pid="]).stdout.split()
     assert "1" in pids
     assert len(pids) < 10

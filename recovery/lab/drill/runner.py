@@ -106,7 +106,7 @@ class DrillRun:
             self._log_id = _id_of(self.log)
             job = self._start(log.fileno())
         self.tell(f"job started: {self.scenario.job.ranks} ranks, log {self.log}")
-        code = None
+        code, why_not = None, ""
         try:
             for faults in at_once(self.scenario.faults):
                 self._await_phase(job, faults[0])
@@ -116,7 +116,8 @@ class DrillRun:
             code = job.returncode
             self.tell(f"job ended with exit code {code}")
         except OverdueError as error:
-            self.tell(str(error))
+            why_not = str(error)
+            self.tell(why_not)
         except (OSError, RankmendError):
             self._require_folder()  # whatever failed: the cause is that files are missing
             raise
@@ -126,7 +127,9 @@ class DrillRun:
             finally:
                 self._end(job)
         self._require_folder()
-        return self._outcome(code, not_undone)
+        never_made = self.scenario.faults[len(self._injectors) :]
+        missing = [f"{fault.fault}: not made ({why_not})" for fault in never_made]
+        return self._outcome(code, (*not_undone, *missing))
 
     def checks(self, outcome: DrillOutcome) -> tuple[DrillCheck, ...]:
         """Return each thing that must hold."""

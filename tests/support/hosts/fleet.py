@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -210,6 +211,12 @@ class Host:
     def boot_id(self) -> str:
         """What the host's own `/proc/sys/kernel/random/boot_id` says; a new one after each boot."""
         return self._boot_id.read_text(encoding="ascii").strip()
+
+    def now_s(self) -> float:
+        """Return the host's own CLOCK_MONOTONIC: what its processes stamp is of the future or long ago out here."""
+        lines = Path(f"/proc/{self.pid}/timens_offsets").read_text(encoding="ascii").splitlines()
+        seconds, nanoseconds = next(line.split()[1:] for line in lines if "monotonic" in line)
+        return time.monotonic() + int(seconds) + int(nanoseconds) / 1e9
 
     def path(self, inside: str | Path) -> Path:
         """Return where a file of the host's own folders, such as /dev/shm/x, is found from out here."""

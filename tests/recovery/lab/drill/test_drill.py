@@ -10,7 +10,15 @@ from rankmend.errors import ConfigError
 from rankmend.loads.drill_job import replay, share
 from recovery.api.wire import IncidentView
 from recovery.lab.drill.drill_report import DrillReport, drill_page, plain_drill, write_junit
-from recovery.lab.drill.scenario import DrillHolds, DrillJob, DrillLauncher, DrillPhase, Scenario
+from recovery.lab.drill.runner import DrillRun, JobProcess
+from recovery.lab.drill.scenario import (
+    DrillFault,
+    DrillHolds,
+    DrillJob,
+    DrillLauncher,
+    DrillPhase,
+    Scenario,
+)
 from recovery.lab.drill.scenario_file import find_scenario, list_library, read_scenario
 from recovery.lab.drill.verdict import DrillOutcome, judge_drill
 from recovery.lab.inject.fault import FaultKind
@@ -55,6 +63,37 @@ def test_drill_in_which_all_held_is_told_so() -> None:
 )
 def test_each_thing_that_did_not_hold_is_named(changed: dict[str, object], name: str) -> None:
     assert failed(replace(GOOD, **changed)) == [name]  # type: ignore[arg-type]
+
+
+class EndedJob:
+    """A job that has ended before any fault could be made."""
+
+    returncode: int | None = 3
+
+    def poll(self) -> int | None:
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        return 3
+
+    def send_signal(self, sig: int) -> None:
+        raise AssertionError("it has ended")
+
+
+class EndedRun(DrillRun):
+    def _start(self, _log: int) -> JobProcess:
+        return EndedJob()
+
+
+def test_fault_that_was_never_made_did_not_hold(tmp_path: Path) -> None:
+    faults = (DrillFault("kill", "rank:1", at_step=5), DrillFault("stop", "rank:0", at_step=9))
+    scenario = Scenario("two", "", DrillJob(), faults, HOLDS)
+
+    outcome = EndedRun(scenario, tmp_path, lambda _text: None).run()
+
+    why = "the job ended with exit code 3 before step 5 on every rank"
+    assert outcome.not_undone == (f"kill: not made ({why})", f"stop: not made ({why})")
+    assert "every fault was made and undone" in failed(outcome)
 
 
 def test_recovery_from_another_step_did_not_hold() -> None:
