@@ -95,12 +95,14 @@ def _start(function: Callable[[], Any], slot: int | None, timeout_s: float) -> t
 
 def _finish(child: tuple[int, int], until_s: float, timeout_s: float) -> Any:
     pid, reader = child
+    ended_by = None
     try:
         data = _read_until(reader, until_s)
     finally:
         os.close(reader)
-        _end(pid)
-    if data is None:
+        ended_by = _end(pid)
+    # A caller that got no processor for so long finds a child that has ended itself by then.
+    if data is None or ended_by == signal.SIGALRM:
         raise ChildSilentError(f"no answer within {timeout_s:g} s")
     return _result(data)
 
@@ -156,15 +158,18 @@ def _read_until(reader: int, until_s: float) -> bytes | None:
     return None
 
 
-def _end(pid: int) -> None:
-    """Kill the child and what it started; reap it if it goes."""
+def _end(pid: int) -> int | None:
+    """Kill the child and what it started; reap it if it goes. Return the signal that has ended it, if any did."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
     until_s = time.monotonic() + _REAP_S_MAX
-    while os.waitpid(pid, os.WNOHANG)[0] == 0 and time.monotonic() < until_s:
+    while (found := os.waitpid(pid, os.WNOHANG))[0] == 0:
+        if time.monotonic() >= until_s:
+            return None
         time.sleep(0.005)
+    return os.WTERMSIG(found[1]) if os.WIFSIGNALED(found[1]) else None
 
 
 def _take_slot(folder: Path) -> int | None:

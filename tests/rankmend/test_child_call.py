@@ -49,13 +49,24 @@ def test_a_child_that_dies_gave_no_answer() -> None:
 
 
 def test_a_hang_ends_at_the_timeout_and_leaves_nothing() -> None:
-    own = psutil.Process()
-    before = set(own.children())
+    before = children()
 
     with pytest.raises(ChildSilentError, match="no answer within 1 s"):
         call_in_child(lambda: fault_lasts(600), 1)
 
-    assert set(own.children()) <= before
+    eventually(lambda: children() <= before, "the end of the child")
+
+
+def children() -> set[int]:
+    return {child.pid for child in psutil.Process().children() if is_alive(child.pid)}
+
+
+def test_a_hang_is_called_one_though_the_child_ended_itself_before_the_caller_looked() -> None:
+    def overslept() -> None:
+        os.kill(os.getpid(), signal.SIGALRM)  # as of the timer for a caller that was stopped
+
+    with pytest.raises(ChildSilentError, match="no answer within 200 s"):
+        call_in_child(overslept, 200)
 
 
 def test_a_child_holds_no_stream_of_the_caller(tmp_path: Path) -> None:
@@ -108,7 +119,7 @@ def test_of_several_one_that_hangs_costs_the_others_nothing() -> None:
             "fails": fail,
             "is large": lambda: "x" * 1_000_000,  # more than a pipe holds while nobody reads
         },
-        5,
+        12,  # in which those that answer have to: the machine may stand still for seconds
     )
 
     assert answers["answers"] == {"a": 1}
@@ -151,9 +162,8 @@ def test_ctrl_c_leaves_none_of_several_behind(tmp_path: Path) -> None:
     caller.send_signal(signal.SIGINT)
     caller.wait(DEADLINE_S)
 
-    for file in tmp_path.glob("*.pid"):
-        with pytest.raises(ProcessLookupError):
-            os.kill(int(file.read_text()), 0)
+    pids = [int(file.read_text()) for file in tmp_path.glob("*.pid")]
+    eventually(lambda: not any(map(is_alive, pids)), "the end of the children")
 
 
 def test_child_whose_caller_is_killed_ends_by_itself(tmp_path: Path) -> None:
