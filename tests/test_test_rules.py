@@ -1,8 +1,10 @@
 """The rules of the tests themselves: three tiers, events instead of times, no test file that needs another."""
 
 import ast
+import builtins
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -23,6 +25,8 @@ PROGRAMS = (
 WAITS = "support/eventually.py"  # the only place that waits
 TIMEOUT_S_MIN = 300
 CLOCKS = {"monotonic", "perf_counter", "monotonic_ns", "perf_counter_ns", "process_time"}
+# Calls that look again and again until a condition holds, which is their first function.
+AWAITING = {"eventually", "wait_for", "wait_view", "until"}
 # What a test is about whose failure is never put down to chance, by the words of its name.
 SAFETY = re.compile(r"fenc|lease|owner|budget|journal|two_attempts|attempts_at_once|split_brain")
 
@@ -34,6 +38,7 @@ class Facts:
     sleeps: list[int] = field(default_factory=list)  # lines
     short_waits: list[int] = field(default_factory=list)
     asserted_durations: list[int] = field(default_factory=list)
+    read_twice: list[int] = field(default_factory=list)  # in one expression of a condition
     imported: set[str] = field(default_factory=set)
     tests: dict[str, set[str]] = field(default_factory=dict)  # and classes, with their marks
 
@@ -51,9 +56,10 @@ def facts_of(file: Path) -> Facts:
     text = file.read_text(encoding="utf-8")
     tree = ast.parse(text)
     reads_clock = any(clock in text for clock in CLOCKS)
-    facts = Facts()
+    nodes = [*ast.walk(tree)]
+    facts = Facts(read_twice=[*_conditions_that_read_twice(nodes)])
     constants = dict(_constants(tree))
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.Call():
                 _note_call(node, constants, facts)
@@ -140,12 +146,96 @@ def _reads_clock(node: ast.AST) -> bool:
     )
 
 
+Function = ast.FunctionDef | ast.Lambda
+
+
+def _conditions_that_read_twice(nodes: Iterable[ast.AST]) -> Iterator[int]:
+    """Yield the lines of awaited conditions in which one expression makes the same call twice."""
+    functions: dict[str, list[Function]] = {}
+    awaited: list[Function] = []
+    calls = []
+    for node in nodes:
+        if isinstance(node, ast.FunctionDef):
+            functions.setdefault(node.name, []).append(node)
+        elif isinstance(node, ast.Call) and _name_of_call(node) in AWAITING:
+            calls.append(node)
+    for call in calls:
+        given = (
+            [part] if isinstance(part, ast.Lambda) else functions.get(part.id, [])
+            for part in call.args
+            if isinstance(part, ast.Lambda | ast.Name)
+        )
+        awaited += next((found for found in given if found), [])
+    for function in awaited:
+        own = _own_names(function)
+        for expression in _expressions(function):
+            if any(count > 1 for count in Counter(_calls(expression, own)).values()):
+                yield expression.lineno
+
+
+def _name_of_call(call: ast.Call) -> str:
+    match call.func:
+        case ast.Attribute(attr=name) | ast.Name(id=name):
+            return name
+    return ""
+
+
+def _own_names(function: Function) -> set[str]:
+    """Return what a function binds itself: a call on such a name may be another one each time."""
+    names = {argument.arg for argument in ast.walk(function) if isinstance(argument, ast.arg)}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return names
+
+
+def _expressions(function: Function) -> Iterator[ast.expr]:
+    if isinstance(function, ast.Lambda):
+        yield function.body
+        return
+    for statement in ast.walk(function):
+        if isinstance(statement, ast.Assert):
+            yield statement.test  # its message is read when the test has failed
+        elif isinstance(statement, ast.stmt):
+            yield from (
+                part for part in ast.iter_child_nodes(statement) if isinstance(part, ast.expr)
+            )
+
+
+def _calls(expression: ast.expr, own: set[str]) -> Iterator[str]:
+    for node in ast.walk(expression):
+        if isinstance(node, ast.Call) and not isinstance(node.func, ast.Name | ast.Attribute):
+            continue
+        if isinstance(node, ast.Call) and _name_of_call(node) not in dir(builtins):
+            parts = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+            if parts and not parts & own:
+                yield ast.unparse(node)
+
+
+@pytest.mark.parametrize(
+    ("condition", "reads_twice"),
+    [
+        ("lambda: set(ranks(bed)) == {'0'} and ranks(bed)['0'] != pid", True),
+        ("lambda: (found := ranks(bed)) and found['0'] != pid", False),
+        ("lambda: ranks(one) and ranks(two)", False),
+        ("lambda: all(is_up(bed) for bed in beds) and all(is_up(bed) for bed in others)", False),
+        ("lambda: len(left) == len(left) + 1", False),
+        ("named", True),
+    ],
+)
+def test_condition_that_reads_a_state_twice_is_found(condition: str, reads_twice: bool) -> None:
+    text = f"def named():\n    return page() and page()[0]\neventually({condition}, lambda: f'{{x()}} {{x()}}')"
+
+    assert bool([*_conditions_that_read_twice(ast.walk(ast.parse(text)))]) is reads_twice
+
+
 @pytest.mark.parametrize(
     ("kind", "remedy"),
     [
         ("sleeps", "wait for an event with tests.support.eventually"),
         ("short_waits", f"a wait ends after {TIMEOUT_S_MIN} s or later: eventually.DEADLINE_S"),
         ("asserted_durations", "claim an order, not a time"),
+        ("read_twice", "what is awaited changes between two reads: read it once, into a name"),
     ],
 )
 def test_no_test_depends_on_how_quick_the_machine_is(kind: str, remedy: str) -> None:

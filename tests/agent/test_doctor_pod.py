@@ -429,10 +429,13 @@ def test_rights_that_are_taken_away_are_named_and_their_line_gives_them_back(
 
     def until_no(old: str) -> dict[str, CheckResult]:
         """Return what is missed once the server has heard of the change."""
-        eventually(
-            lambda: look().get("pod_rights", None) is None or look()["pod_rights"].found != old, old
-        )
-        return look()
+
+        def changed() -> tuple[dict[str, CheckResult]] | None:
+            found = look()  # perhaps nothing, which is an answer as well
+            rights = found.get("pod_rights")
+            return (found,) if rights is None or rights.found != old else None
+
+        return eventually(changed, old)[0]
 
     unbound = look()["pod_rights"]
     run_line(cluster, unbound.mend)

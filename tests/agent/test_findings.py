@@ -466,8 +466,8 @@ def test_agent_posts_its_findings_to_the_target_it_is_given(tmp_path: Path) -> N
         config.write_text(f'[alerts]\nurls = ["{base}"]\n')
         arguments = ("--config", str(config), "--node", "n7", "--interval", "0.2", *flags)
         with running_agent("--socket", str(tmp_path / "a.sock"), *arguments):
-            eventually(lambda: bool(active_alerts(base)), "the alert")
-            shown = {alert["labels"]["alertname"]: alert for alert in active_alerts(base)}
+            alerts = eventually(lambda: active_alerts(base), "the alert")
+            shown = {alert["labels"]["alertname"]: alert for alert in alerts}
 
     labels = shown["RankmendSensorCritical"]["labels"]
     assert labels == {

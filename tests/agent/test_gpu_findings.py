@@ -40,8 +40,7 @@ def test_lost_gpu_is_a_critical_finding_that_asks_for_a_reboot(tmp_path: Path, n
 
         node.stub.lose(0)
         node.save()
-        eventually(lambda: f"gpu_lost/{UUID}" in find(), "the finding")
-        found = find()[f"gpu_lost/{UUID}"]
+        found = eventually(lambda: find().get(f"gpu_lost/{UUID}"), "the finding")
         node.stub.report(1, 95)
         node.save()
         other = "xid_95/GPU-00000000-0000-0000-0000-000000000001"

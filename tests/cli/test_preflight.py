@@ -152,8 +152,7 @@ def test_a_signal_ends_the_check_and_all_of_its_load(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     running = start(tmp_path, "burn-in", "--no-health", "--no-disk", "--json")
-    eventually(lambda: _loads_of(running.pid), "a load")
-    loads = _loads_of(running.pid)
+    loads = eventually(lambda: _loads_of(running.pid), "a load")
 
     running.send_signal(number)
     running.communicate(timeout=DEADLINE_S)

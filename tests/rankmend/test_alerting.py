@@ -371,8 +371,7 @@ def test_real_alertmanager_shows_an_alert_with_its_start_and_forgets_it_when_it_
         target.start()
         target.update([firing])
         # Also over its first refusals.
-        eventually(lambda: len(active_alerts(base)) == 1, "the alert")
-        (shown,) = active_alerts(base)
+        (shown,) = eventually(lambda: active_alerts(base), "the alert")
         target.update([])
         eventually(lambda: not active_alerts(base), "its end")
         target.stop()

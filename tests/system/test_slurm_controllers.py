@@ -102,6 +102,11 @@ class Site:
     def training(self) -> list[str]:
         return [one.node for one in self.job.launchers if one.running and one.running.is_alive]
 
+    def nodes_in_training(self, without: str = "") -> list[str] | None:
+        """Return both nodes on which the job trains, if there are two and not this one."""
+        nodes = self.training()
+        return nodes if len(nodes) == 2 and without not in nodes else None
+
     def state(self, node: str) -> str:
         words = ("sinfo", "--noheader", f"--nodes={node}", "--format=%T %E")
         return self.slurm.run(*words).stdout.strip()
@@ -153,19 +158,12 @@ def test_a_node_that_a_job_leaves_is_drained_once_though_the_controller_dies_bet
     site: Site,
 ) -> None:
     site.job.begin()
-    eventually(
-        lambda: len(site.training()) == 2 and site.has_owner(), "the job trains", pause_s=0.2
-    )
-    first = site.training()[0]
+    eventually(site.has_owner, "a controller works on Slurm", pause_s=0.2)
+    first = eventually(site.nodes_in_training, "the job trains", pause_s=0.2)[0]
     site.break_gpu(
         first, lambda: site.state(first).startswith("drained rankmend: "), "it is drained"
     )
-    eventually(
-        lambda: len(site.training()) == 2 and first not in site.training(),
-        "it goes on",
-        pause_s=0.2,
-    )
-    second = site.training()[0]
+    second = eventually(lambda: site.nodes_in_training(without=first), "it goes on", pause_s=0.2)[0]
     (site.programs / "hold").touch()
 
     reached = site.programs / "reached"
@@ -189,8 +187,4 @@ def test_a_node_that_a_job_leaves_is_drained_once_though_the_controller_dies_bet
     assert [site.drains(node) for node in (first, second)] == [1, 1]
     assert [site.drains(node, "begun") for node in (first, second)] == [1, 2]
     assert all("drain" not in site.state(node) for node in {*site.slurm.nodes} - {first, second})
-    eventually(
-        lambda: len(site.training()) == 2 and second not in site.training(),
-        "it goes on",
-        pause_s=0.2,
-    )
+    eventually(lambda: site.nodes_in_training(without=second), "it goes on", pause_s=0.2)

@@ -117,8 +117,10 @@ print("ready", flush=True)
 children.wait(["load"])
 """
     starter = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
-    eventually(lambda: len(_descendants(starter.pid)) >= 2, "the load behind its wrapper")
-    below = _descendants(starter.pid)
+    below = eventually(
+        lambda: found if len(found := _descendants(starter.pid)) >= 2 else None,
+        "the load behind its wrapper",
+    )
 
     starter.send_signal(signal.SIGKILL)
     starter.wait(DEADLINE_S)

@@ -264,7 +264,9 @@ def test_a_question_cuts_the_look_beside_training_and_loses_nothing_of_it(tmp_pa
     try:
         watch.start()
         eventually(
-            lambda: watch._deadline is not None and watch._deadline.read_bytes > 2 * BLOCK_BYTES
+            lambda: (
+                (deadline := watch._deadline) is not None and deadline.read_bytes > 2 * BLOCK_BYTES
+            )
         )
         flip(path, 1000)  # in what the look beside training has read already
 

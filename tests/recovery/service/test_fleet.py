@@ -186,7 +186,7 @@ def test_a_command_is_carried_out_by_the_owner_and_audited_at_both_with_the_pers
     assert done.text
     job = two.owner.service.worker.jobs.running[two.job_id]
     eventually(
-        lambda: job.controller is not None and job.controller.ledger.incidents == 1, "a restart"
+        lambda: (core := job.controller) is not None and core.ledger.incidents == 1, "a restart"
     )
     (line,) = _audit(two.owner, "looks odd")
     assert '"admin"' in line

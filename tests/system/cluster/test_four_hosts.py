@@ -386,7 +386,7 @@ def test_agents_show_the_ranks_on_their_host_and_are_believed_by_the_controller(
         for rank in calm.ranks_on(host):
             eventually(
                 lambda host=host, rank=rank: (
-                    f'job_id="{job_id}"' in page(host) and f'rank="{rank}"' in page(host)
+                    f'job_id="{job_id}"' in (shown := page(host)) and f'rank="{rank}"' in shown
                 ),
                 f"rank {rank} on the page of {host.name}",
             )
