@@ -368,7 +368,7 @@ def test_process_that_is_busy_is_ready_and_runs_on_and_one_that_waits_is_not() -
     waits = subprocess.Popen(["sleep", "600"])
     try:
         eventually(lambda: work_of(busy.pid).ran_s > 0.1, "the loop")
-        assert work_of(busy.pid).is_ready
+        eventually(lambda: work_of(busy.pid).is_ready, "a look while it isn't frozen")
         eventually(lambda: not work_of(waits.pid).is_ready, "the sleep")
     finally:
         for process in (busy, waits):

@@ -181,8 +181,10 @@ def test_killed_agent_is_started_again(impatient: Bed) -> None:
 
     impatient.run("systemctl", "kill", "-s", "KILL", "--kill-whom=main", UNIT)
 
-    impatient.wait_for(lambda: impatient.has_restarted(UNIT), "the restart")
-    assert impatient.show(UNIT, "MainPID") not in (first, "0")
+    # A short watchdog may end it once more on a busy machine.
+    impatient.wait_for(
+        lambda: impatient.show(UNIT, "MainPID") not in (first, "0"), "another process"
+    )
     assert page(impatient, "/healthz") == "ok\n\n"
 
 

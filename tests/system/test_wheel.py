@@ -349,8 +349,8 @@ def test_agent_serves_gpus_of_its_child_and_plugins_of_others(
 
         eventually(lambda: "rankmend_gpu_temperature_celsius{" in page(), "GPUs")
         eventually(lambda: "rankmend_entropy_available_ratio{" in page(), "plugin")
-        assert has_child(process.pid, "agent.nvml.child")
-        assert 'rankmend_plugin_loaded{plugin="amd"} 1' in page()
+        eventually(lambda: has_child(process.pid, "agent.nvml.child"), "the child")
+        eventually(lambda: 'rankmend_plugin_loaded{plugin="amd"} 1' in page(), "amd")
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE_S) == 0, log.read_text()
 
