@@ -34,6 +34,8 @@ from detectors.kernel.rules.volumes import VOLUME_RULES
 
 PAIR_S_MAX: Final = 2.0  # from an announcement to its detail: one interrupt and its printing
 REMOVAL_S_MAX: Final = 5.0  # for requests that fail because nvme disconnect removed their disk
+UNMOUNT_S_MAX: Final = 60.0  # from the unmount of a file system to its disk's removal; seen: 33 s
+_UNMOUNTED_MAX: Final = 64  # disks
 _PENDING_MAX: Final = 64  # announcements that await their detail
 _RESTARTED: Final = frozenset({EventKind.NVME_DOWN, EventKind.GPU_RESET_FAILED})
 _STARTS: Final = frozenset({"GPU reset", "poll queues"})
@@ -62,6 +64,7 @@ _CONTEXTS: Final = (
         "Removing ctrl: NQN",
         "available path - failing I/O",
     ),
+    *("unmounting filesystem", "Unmounting Filesystem"),
     *("[Hardware Error]", "The NVIDIA GPU ", "installed in this system", "NVRM: Xid ("),
     OLD_RECORDS,
     INJECTING,
@@ -77,6 +80,10 @@ _OOM_TASK: Final = re.compile(r"Task in (\S{1,512}) killed as a result of limit 
 _OOM_OLD: Final = re.compile(
     r"(Memory cgroup o|O)ut of memory(?: \([^)]{0,40}\))?: Kill process (\d{1,10}) "
 )
+_UNMOUNTED: Final = re.compile(
+    r"(?:EXT4-fs|XFS) \((nvme\d{1,4}(?:c\d{1,4})?n\d{1,6})\): [uU]nmounting [fF]ilesystem\b"
+)
+_NO_PATH: Final = re.compile(r"block ([\w.-]{1,64}): no available path - failing I/O")
 _GPU_HEAD: Final = re.compile(
     r"NVRM: The NVIDIA (?:probe routine failed for )?GPU ("
     + PCI
@@ -189,17 +196,31 @@ class NvmePaths:
     def __init__(self) -> None:
         self._removed_at_s: float | None = None
         self._is_removed = False
+        self._unmounted: dict[str, float | None] = {}
 
     def is_removed(self, record: Record) -> bool:
-        """Return whether the record is only about a disk whose controller is being removed."""
+        """Return whether the record is only about a disk that is being removed: its controller, or after its unmount."""
         if "Removing ctrl: NQN" in record.text:
             self._is_removed, self._removed_at_s = True, record.at_s
             return True
-        if "no available path - failing I/O" not in record.text or not self._is_removed:
-            return False
-        if record.at_s is None or self._removed_at_s is None:
+        if found := _UNMOUNTED.match(record.text):
+            self._unmounted[found[1]] = record.at_s
+            while len(self._unmounted) > _UNMOUNTED_MAX:
+                del self._unmounted[next(iter(self._unmounted))]
             return True
-        return 0 <= record.at_s - self._removed_at_s <= REMOVAL_S_MAX
+        found = _NO_PATH.match(record.text)
+        return found is not None and (
+            (self._is_removed and _is_soon(record, self._removed_at_s, REMOVAL_S_MAX))
+            or (
+                found[1] in self._unmounted
+                and _is_soon(record, self._unmounted[found[1]], UNMOUNT_S_MAX)
+            )
+        )
+
+
+def _is_soon(record: Record, at_s: float | None, max_s: float) -> bool:
+    """Return whether the record follows within the time; a log without times says yes."""
+    return record.at_s is None or at_s is None or 0 <= record.at_s - at_s <= max_s
 
 
 class SwitchErrors:

@@ -304,6 +304,16 @@ def test_disk_that_was_taken_away_on_purpose_is_no_lost_path() -> None:
     assert len(events_of(removal, *["x"] * 10, failed)) == 1
 
 
+def test_disk_whose_file_system_was_just_unmounted_is_no_lost_path() -> None:
+    unmounted = "EXT4-fs (nvme0n1): unmounting filesystem c2a0e280-a012-4aaf-9684-ce04020a5a0e."
+    failed = "block nvme0n1: no available path - failing I/O"
+
+    assert events_of(unmounted, failed) == []
+    assert len(events_of(unmounted, *["x"] * 70, failed)) == 1
+    assert len(events_of(unmounted, failed.replace("nvme0n1", "nvme1n1"))) == 1
+    assert len(events_of(unmounted.replace("nvme0n1", "nvme0n1p1"), failed)) == 1
+
+
 @pytest.mark.parametrize(
     ("severity", "section", "kind", "device"),
     [
