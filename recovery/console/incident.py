@@ -120,6 +120,9 @@ class IncidentLoss:
     is_least: bool  # nobody knows which steps had to be made again
     ranks: int  # that do not train, or did not; 0: not known
     steps: int | None  # to make again, or made again; None: not known
+    is_steps_most: bool = (
+        False  # what it restores is not decided, and may be newer than what was checked
+    )
     is_catching_up: bool = False  # it trains, and has not passed its highest step yet
     trains_on: bool = False  # nothing is lost yet: its plan is not carried out
 
@@ -223,8 +226,11 @@ def loss_of(view: wire.IncidentView, job: wire.JobView | None = None) -> Inciden
         since_unix_s = down_since(view)
         if since_unix_s is None:
             return IncidentLoss(None, 0.0, False, 0, None, trains_on=True)
+        is_most = steps is None and view.restored_step is None
         steps = _steps_to_redo(view, job) if steps is None else steps
-        return IncidentLoss(since_unix_s, None, False, view.ranks_lost, steps)
+        return IncidentLoss(
+            since_unix_s, None, False, view.ranks_lost, steps, is_steps_most=is_most
+        )
     is_behind = word == IncidentStanding.RECOVERED.value and view.lost_s is None and bool(steps)
     return IncidentLoss(
         None,

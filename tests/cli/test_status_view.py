@@ -147,3 +147,25 @@ def test_a_list_of_nodes_that_no_controller_gives_is_refused_by_name() -> None:
         console.print(status_view.render(picture, Wanted(None, with_ended=False, every_node=True)))
 
     assert "--controller" in shown.get()
+
+
+def test_a_plan_that_waits_for_a_node_names_the_one_and_its_reason_once() -> None:
+    why = "0 of 1 nodes are there and may be used (a: drained by ann: fan)"
+    job = job_of(1, "waiting")
+    job.reason = f"rank 1 failed: SIGKILL; waits: {why}"
+    plan = wire.PlanView(
+        "id-1", "job-1", "i-1", 1, "move", "why", "wait", why, ["a"], waits_for="nodes"
+    )
+    node = wire.NodeView("a", "id-1", 1.0, 1, [0], False, "boot", "drained by ann: fan")
+    picture = Picture("https://c", [job], [node], [plan], wire.Cluster([], [], [], []))
+    console = output.console(is_wide=True)
+
+    with console.capture() as shown:
+        console.print(status_view.render(picture, Wanted(None, with_ended=False, every_node=False)))
+
+    assert shown.get().count(why) == 1
+    assert "move leaving a waits (rankmend resume --node a returns one to service)" in shown.get()
+
+
+def test_list_of_all_jobs_does_not_advise_to_list_them() -> None:
+    assert "no running job" in shown_of([job_of(1, "done")], [], every=True)

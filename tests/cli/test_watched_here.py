@@ -140,6 +140,7 @@ def test_files_of_ranks_that_have_ended_are_no_watched_ranks(tmp_path: Path) -> 
     written_by(root, os.getpid(), own_ticks - 1)  # another process had this number before
 
     assert not has_watched(root)
+    assert not may_live([str(file) for file in root.glob("*/*/*.progress")], "/proc"), "unloaded"
 
 
 def test_rank_in_a_container_may_live_and_is_looked_at(tmp_path: Path) -> None:

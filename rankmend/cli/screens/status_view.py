@@ -3,7 +3,7 @@
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from detectors.wording import counted, rank_ranges
@@ -161,7 +161,7 @@ def render(picture: Picture, wanted: Wanted) -> "RenderableType":
     parts += [Text(_pause_text(item), style="yellow") for item in picture.cluster.paused]
     parts += [Text(note, style="yellow") for note in picture.cluster.notes[-_NOTES_SHOWN:]]
     if not picture.watched and not any(map(_runs, picture.jobs)) and wanted.job is None:
-        parts.append(Text(NOTHING_RUNS))
+        parts.append(Text("no running job" if wanted.with_ended else NOTHING_RUNS))
     if wanted.with_ended and wanted.job is None:
         parts += _render_list(picture.jobs)
     else:
@@ -195,7 +195,7 @@ def _render_jobs(picture: Picture, wanted: Wanted) -> "list[RenderableType]":
     if left:
         parts.append(Text(f"{len(jobs)} jobs: {_by_state(jobs)}", style="bold"))
     for job in shown:
-        parts += _render_job(job, spares, plans[job.job_id])
+        parts += _render_job(job, spares, plans[job.job_id], picture.nodes)
     if left:
         text = f"and {left} more jobs: {_by_state(jobs[len(shown) :])} (--all, or a job's name)"
         parts.append(Text(text, style="dim"))
@@ -308,6 +308,7 @@ def _render_job(
     job: "wire.JobView",
     spares: "Mapping[str, int] | None",
     plans: "Sequence[wire.PlanView]",
+    nodes: "Sequence[wire.NodeView]",
 ) -> "list[RenderableType]":
     """Return what is known of a job."""
     from rich.text import Text
@@ -333,9 +334,10 @@ def _render_job(
     if job.reason is not None:
         incident = f"{job.incident_id}: " if job.incident_id is not None else ""
         lines.append(Text(f"  {incident}{job.reason}"))
+    held = {node.node for node in nodes if node.held is not None and node.job_id == job.job_id}
     if job.down_s is not None:
         lines.append(Text(f"  {say_down(job)}", style="yellow"))
-    lines += [Text(f"  {_plan_text(plan)}", style="yellow") for plan in plans]
+    lines += [Text(f"  {_plan_text(plan, job, held)}", style="yellow") for plan in plans]
     if job.parallel is not None:
         lines.append(Text(f"  {_parallel_text(job.parallel)}"))
     if job.unsaved is not None:
@@ -344,6 +346,9 @@ def _render_job(
     if job.checkpoint is not None:
         said = say_checkpoint(job.checkpoint)
         lines += [Text(f"  {line}") for line in said]
+    if stored is not None and stored.removed_checkpoint:
+        text = f"  newest checked checkpoint: {stored.removed_checkpoint} was removed; no newer one is checked yet"
+        lines.append(Text(printable(text), style="yellow"))
     if job.snapshots is not None:
         said = say_snapshots(job.snapshots, job.world_size)
         lines += [Text(f"  {line}") for line in said]
@@ -377,17 +382,22 @@ def say_down(job: "wire.JobView") -> str:
     return f"down {duration(job.down_s)} so far, {counted(job.world_size, 'rank')} idle"
 
 
-def _plan_text(plan: "wire.PlanView") -> str:
+def _plan_text(
+    plan: "wire.PlanView", job: "wire.JobView | None" = None, held: "Collection[str]" = ()
+) -> str:
+    """Return what a plan waits for, and what helps; ``job``: whose reason stands above; ``held``: its nodes that are held back."""
     left = f" leaving {', '.join(plan.without)}" if plan.without else ""
     todo = f"rankmend approve {plan.incident_id}, or reject"
     if not plan.incident_id:
         todo = f"rankmend approve {plan.job}, or stop"
     if plan.waits_for == "nodes":
-        todo = "rankmend resume --node NODE returns one to service"
+        todo = f"rankmend resume --node {min(held, default='NODE')} returns one to service"
     if plan.waits_for == "storage":
         todo = "it goes on by itself"
     step = plan.step.replace("_", " ")
-    return f"{step}{left} waits: {plan.judgement_reason} ({todo})"
+    is_said = job is not None and plan.judgement_reason in (job.reason or "")
+    why = "" if is_said else f": {plan.judgement_reason}"
+    return f"{step}{left} waits{why} ({todo})"
 
 
 def _source_text(picture: Picture) -> str:

@@ -86,7 +86,7 @@
     const marks = [];
     for (let place = 0; place < count; place++) {
       const factor = told.factors[place], state = told.states[place];
-      const shade = factor === null ? own.none : shades[Math.round(64 * Math.max(0, Math.min(1, (factor - 1) / (SLOW - 1))))];
+      const shade = factor === null || state === "stopped" ? own.none : shades[Math.round(64 * Math.max(0, Math.min(1, (factor - 1) / (SLOW - 1))))];
       let path = byShade.get(shade);
       if (!path) byShade.set(shade, (path = new Path2D()));
       const x = (place % columns) * size, y = Math.floor(place / columns) * size;

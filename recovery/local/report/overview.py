@@ -4,25 +4,31 @@ Works while a launcher is at work and when none is left: the journal alone tells
 progress files tell where the ranks stand now.
 """
 
+import contextlib
 import math
+import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 
 import msgspec
 
 from detectors.node.job_libraries import RankLibrary, find_mixed_jobs
 from rankmend import progress
+from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError, JournalError, LaunchError, RankmendError, SourceError
 from rankmend.rank_values import ToldHidden
 from recovery.accounting.goodput.anatomy import StepAnatomy, divide_steps
 from recovery.accounting.goodput.job_time import StepsTime
 from recovery.api import nccl_shares, wire
+from recovery.checkpoints.deadline import Deadline, UnfinishedError
+from recovery.checkpoints.marks import BESIDE
 from recovery.checkpoints.snapshots.leftovers import FOLDER
 from recovery.checkpoints.snapshots.listing import kept_of, list_held
 from recovery.checkpoints.snapshots.memory import NodeMemory, newest_step_of
+from recovery.checkpoints.storage_calls import StorageCalls
 from recovery.console.views.incident_view import entries_of_incident
 from recovery.console.views.job_view import (
     UNMANAGED,
@@ -46,6 +52,10 @@ from recovery.local.report.time_report import RankPace
 from recovery.messages.exchange import KeptSnapshots
 
 _NUMBERS_SHOWN_MAX = 4
+_STORAGE_S_MAX = 0.3  # whoever asks for a job's state waits no longer for its checkpoints
+_DEPTH_MAX = 3  # folders from a checkpoint's path to that of its job
+_CLOCK = SystemClock()
+_STORAGE = StorageCalls(_CLOCK, late_s=0.0)
 _RECORDS = 20  # step records that a step time is taken from
 
 
@@ -74,6 +84,7 @@ class StoredJobView(wire.JobView):
     state_dir: str = ""
     launcher_pid: int | None = None
     ranks: tuple[StoredRankView, ...] = ()
+    removed_checkpoint: str = ""  # path of the newest checked one, which is no longer there
     slow: tuple[str, ...] = ()  # ranks that are slower than their peers, in words
     numbers: tuple[str, ...] = ()  # that went wrong in the newest attempt, in words, newest last
     replicas: tuple[str, ...] = ()  # that differ in the newest attempt, in words, newest last
@@ -123,6 +134,11 @@ def view_job(
     view.nccl = _view_nccl(ranks, ledger)
     if view.highest_step is not None:  # its steps compare between attempts
         raise_highest(view, max([view.highest_step, *(rank.step or 0 for rank in ranks)]))
+    removed = ""
+    if view.checkpoint is not None and len(ledger.placement) <= 1:  # others may lie on their nodes
+        removed = view.checkpoint.path if _is_removed(view.checkpoint.path) else ""
+    if removed:
+        view.checkpoint = None
     view.began_unix_s = entries[0].unix_s if entries else None
     view.lasted_s = _lasted_s(entries, now_unix_s if held else None)
     view.script = script if isinstance(script := start.get("script"), str) else ""
@@ -131,6 +147,7 @@ def view_job(
         state_dir=str(folder),
         launcher_pid=pid if isinstance(pid := run.get("pid"), int) else None,
         ranks=ranks,
+        removed_checkpoint=removed,
         slow=tuple(slow_ranks(entries)),
         numbers=tuple(
             number.in_words for number in ledger.wrong_numbers if number.attempt == ledger.attempt
@@ -141,6 +158,22 @@ def view_job(
             if differ.attempt == ledger.attempt
         )[-_NUMBERS_SHOWN_MAX:],
     )
+
+
+def _is_removed(path: str) -> bool:
+    """Return whether a checkpoint has gone from a folder that is seen here: one with the job's marks beside it.
+
+    Where the storage does not answer at once, that is not known, and False.
+    """
+
+    def look() -> bool:
+        if os.path.lexists(path):
+            return False
+        return any((folder / BESIDE).is_dir() for folder in islice(Path(path).parents, _DEPTH_MAX))
+
+    with contextlib.suppress(UnfinishedError, OSError):
+        return _STORAGE.run(path, look, Deadline(_CLOCK, _STORAGE_S_MAX))
+    return False
 
 
 def _lasted_s(entries: Sequence[Entry], now_unix_s: float | None) -> float | None:

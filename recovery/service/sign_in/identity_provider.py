@@ -450,9 +450,9 @@ def read_claims(claims: Mapping[str, Any], section: OidcSection, nonce: str) -> 
     identity = ProvenPerson(subject, name, known)
     if subject_of_identity(identity, section) is None:
         why = (
-            "[oidc] refused names it"
+            "the controller refuses that name ([oidc] refused)"
             if name in section.refused
-            else "none of its groups is in [[oidc.groups]]"
+            else "the controller gives no role to any group of that name ([[oidc.groups]])"
         )
         raise SignInRefusedError(f"{name} may not use this console: {why}.", 403)
     return identity

@@ -240,7 +240,9 @@ def test_an_open_incident_shows_a_running_clock_and_the_loss_so_far() -> None:
     html = incident_html(view, None, job_of("waiting", checkpoint=checkpoint_of(100)))
 
     assert 'data-age-s="84.0">84 s<' in html
-    assert "Down 84 s , 2 ranks idle, 100 steps to make again." in text_of(html)
+    assert "Down 84 s , 2 ranks idle, at most 100 steps to make again." in text_of(html)
+    chosen = incident_of(standing="recovering", highest_step=400, restored_step=380)
+    assert "2 ranks idle, 20 steps to make again." in text_of(incident_html(chosen))
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,7 @@ def test_a_refused_name_comes_in_no_more(browser: Browser, provider: Provider, u
     up.thread.reload(config, service.api.doorman.tokens, service.policy)
 
     assert not browser.is_signed_in
-    assert "[oidc] refused names it" in text_of(browser.sign_in(provider))
+    assert "the controller refuses that name ([oidc] refused)" in text_of(browser.sign_in(provider))
 
 
 def test_keys_that_the_provider_exchanges_are_fetched_once(
@@ -259,7 +259,7 @@ def test_a_token_that_the_providers_keys_have_not_signed_is_refused(
         ({"groups": ["operators", 7]}, 403, "not a list of texts"),
         ({"groups": None}, 403, "has no claim 'groups' ([oidc] groups_claim)"),
         ({"groups": ["x"] * 5001}, 403, "the limit is 5000"),
-        ({"groups": ["choir"]}, 403, "ann may not use this console: none of its groups is in [[oidc.groups]]"),
+        ({"groups": ["choir"]}, 403, "ann may not use this console: the controller gives no role to any group of that name ([[oidc.groups]])"),
         ({"preferred_username": "../ann\n"}, 403, "([oidc] name_claim) is"),
         ({"preferred_username": "node:n1"}, 403, "([oidc] name_claim) is"),
         ({"preferred_username": None}, 403, "([oidc] name_claim) is None"),
