@@ -493,6 +493,8 @@ class PlanView(Struct):
     without: list[str] = []
     plan_id: str = ""  # equal for equal plans: an approval can name it
     waits_for: str = "leave"  # for an approval or a pause's end; "nodes": no approval replaces them
+    # For how long it waits until the job is given up; None: without end, or not known.
+    gives_up_after_s: float | None = None
 
 
 class Plans(Struct):

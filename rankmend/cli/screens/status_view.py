@@ -395,6 +395,8 @@ def _plan_text(
     if plan.waits_for == "storage":
         todo = "it goes on by itself"
     step = plan.step.replace("_", " ")
+    if plan.gives_up_after_s is not None:
+        todo += f"; the job is given up after {duration(plan.gives_up_after_s)} of waiting"
     is_said = job is not None and plan.judgement_reason in (job.reason or "")
     why = "" if is_said else f": {plan.judgement_reason}"
     return f"{step}{left} waits{why} ({todo})"

@@ -13,8 +13,8 @@ from recovery.controller.job.plan_progress import CONFIRM_BY, OBSERVED
 from recovery.controller.job.planner import Scene, plan
 from recovery.controller.job.settings import JobSettings
 from recovery.journal.attempt_records import StartWaits
-from recovery.journal.incident_records import Plan, WaitsFor
-from recovery.journal.ledger import Ledger
+from recovery.journal.incident_records import Plan, WaitCause, WaitsFor
+from recovery.journal.ledger import Ledger, OpenIncident
 
 START: Final = "start"  # the step of a held start, which has no incident
 
@@ -39,7 +39,17 @@ def view_plan(ledger: Ledger, job_id: str, name: str) -> wire.PlanView | None:
         without=list(made.without),
         plan_id=plan_id(incident.state.incident_id, incident.state.try_number, made),
         waits_for=incident.waits_for.value,
+        gives_up_after_s=_patience_s(incident),
     )
+
+
+def _patience_s(incident: OpenIncident) -> float | None:
+    """Return how long the plan waits for what no approval brings until the job is given up."""
+    if incident.waits_for is WaitsFor.NODES:
+        return incident.policy.spare_wait_s
+    if incident.waits_for is WaitsFor.STORAGE or incident.waits_cause is WaitCause.CHECKPOINT:
+        return incident.policy.checkpoint_wait_s
+    return None
 
 
 def _view_start(waits: StartWaits, attempt: int, job_id: str, name: str) -> wire.PlanView:

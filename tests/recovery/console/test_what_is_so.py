@@ -632,3 +632,13 @@ def test_steps_since_a_checkpoint_go_on_with_the_highest_step() -> None:
     assert job.highest_step == 450
     assert job.checkpoint is not None
     assert job.checkpoint.steps_since == 150
+
+
+def test_a_plan_that_waits_for_nodes_says_when_the_job_is_given_up() -> None:
+    plan = msgspec.structs.replace(plan_of("nodes"), gives_up_after_s=600.0)
+
+    text = text_of(incident_html(incident_of(standing="waiting"), WaitingPlan(plan)))
+
+    assert "After 10 min of waiting the job is given up." in text
+    without = text_of(incident_html(incident_of(standing="waiting"), WaitingPlan(plan_of("nodes"))))
+    assert "given up" not in without

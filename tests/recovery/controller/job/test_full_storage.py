@@ -104,6 +104,7 @@ def test_no_approval_replaces_room(training: Bench) -> None:
     plan = view_plan(training.control.ledger, "j", "digits")
     assert plan is not None
     assert plan.waits_for == "storage"
+    assert plan.gives_up_after_s == 86400.0
 
 
 def test_job_that_is_held_too_long_is_given_up() -> None:

@@ -337,7 +337,7 @@ def test_plan_shows_what_a_failure_would_pass_over_and_how_to_choose_otherwise(
     )
 
     assert shown.reason.endswith(
-        "can restore /c/step_10.pt at step 10 (torch.save file); passed over /c/ema.pt: written later, but no optimizer's state "
+        "can restore /c/step_10.pt at step 10 (torch.save file); passed over when that was checked: /c/ema.pt: written later, but no optimizer's state "
         "is in it (to restore it all the same: --checkpoint-name ema.pt)"
     )
 
