@@ -237,6 +237,7 @@ class CauseTold:
     end: str = ""  # how it ended, in words
     stage: str = ""  # the latest so far, as in recovery.service.paging.trouble
     part: str = ""  # that its nodes share and that explains them, in words; empty: none is known
+    owner: str = ""  # the subject of the first job; empty: of none, of an older controller, or all users are one party
 
 
 ClusterRecord: TypeAlias = (

@@ -449,9 +449,7 @@ class Service:
         """Return the nodes of causes of the last days. For any thread: what it reads is replaced as a whole."""
         desk = self.worker.desk
         since_s = desk.now_unix_s() - _INTEREST_S
-        causes = [cause for at_s, cause in desk.ledger.causes.values() if at_s > since_s]
-        nodes = dict.fromkeys(node for cause in reversed(causes) for node in cause.nodes)
-        return tuple(nodes)[:_INTEREST_MAX]
+        return desk.ledger.nodes_of_causes(since_s, _INTEREST_MAX)
 
     def _is_off(self, node: str, silence: object) -> bool:
         return self._power is not None and self._power.is_off(node, silence)

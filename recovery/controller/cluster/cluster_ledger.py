@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import reduce, singledispatch
+from itertools import zip_longest
 from typing import Final, TypeVar
 
 from detectors.node.charges import ChargeKind, PastCharge
@@ -95,6 +96,16 @@ class ClusterLedger:
 
     # Probes of the network: when each was requested, and whether it is known to have ended
     probes: tuple[tuple[float, FabricProbeAsked, bool], ...] = ()
+
+    def nodes_of_causes(self, since_unix_s: float, most: int) -> tuple[str, ...]:
+        """Return the nodes of the newest causes, each owner's in turn: no subject's jobs hide the nodes of others."""
+        of_owner: dict[str, dict[str, None]] = {}
+        for at_s, cause in reversed(self.causes.values()):
+            if at_s > since_unix_s:
+                of_owner.setdefault(cause.owner, {}).update(dict.fromkeys(cause.nodes))
+        turns = zip_longest(*of_owner.values())
+        nodes = dict.fromkeys(node for turn in turns for node in turn if node is not None)
+        return tuple(nodes)[:most]
 
     def past(self, node: str) -> NodePast:
         return self.nodes.get(node, NodePast())
@@ -214,6 +225,17 @@ def _with(ledger: ClusterLedger, node: str, past: NodePast) -> ClusterLedger:
     return replace(ledger, nodes=nodes)
 
 
+_C = TypeVar("_C", NodeBlame, PastCharge)
+
+
+def _newest(items: tuple[_C, ...]) -> tuple[_C, ...]:
+    """Return what is kept of a node's past: where it is too much, the subject with the most loses its oldest."""
+    if len(items) <= _BLAMES_KEPT:
+        return items
+    ((most, _count),) = Counter(item.subject for item in items).most_common(1)
+    return _without(items, next(place for place, item in enumerate(items) if item.subject == most))
+
+
 def _without(items: tuple[_T, ...], place: int) -> tuple[_T, ...]:
     return (*items[:place], *items[place + 1 :])
 
@@ -242,7 +264,7 @@ def _(record: NodeBlamed, ledger: ClusterLedger, unix_s: float) -> ClusterLedger
         record.witness,
         record.was_there,
     )
-    return _with(ledger, record.node, replace(past, blames=(*past.blames, blame)[-_BLAMES_KEPT:]))
+    return _with(ledger, record.node, replace(past, blames=_newest((*past.blames, blame))))
 
 
 @_fold.register
@@ -259,7 +281,7 @@ def _(record: NodeErrorNoted, ledger: ClusterLedger, unix_s: float) -> ClusterLe
         record.subject,
         record.was_there,
     )
-    return _with(ledger, record.node, replace(past, errors=(*past.errors, noted)[-_BLAMES_KEPT:]))
+    return _with(ledger, record.node, replace(past, errors=_newest((*past.errors, noted))))
 
 
 @_fold.register
@@ -380,9 +402,12 @@ def _(record: NotDone, ledger: ClusterLedger, unix_s: float) -> ClusterLedger:
 def _(record: CauseTold, ledger: ClusterLedger, unix_s: float) -> ClusterLedger:
     retained = {key: cause for key, cause in ledger.causes.items() if key != record.cause_id}
     retained[record.cause_id] = (unix_s, record)
-    over = [key for key, (_at_s, item) in retained.items() if item.is_over]
-    for key in over[:-_CAUSES_KEPT]:
-        del retained[key]
+    over = {key: item.owner for key, (_at_s, item) in retained.items() if item.is_over}
+    if (
+        len(over) > _CAUSES_KEPT
+    ):  # the oldest of whose jobs have the most: a flood of one pushes out nothing of others
+        ((most, _count),) = Counter(over.values()).most_common(1)
+        del retained[next(key for key, owner in over.items() if owner == most)]
     return replace(ledger, causes=retained)
 
 

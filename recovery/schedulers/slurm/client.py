@@ -28,6 +28,9 @@ class SlurmClient:
         except SlurmUnknownError:
             if len(wanted) == 1:
                 return {}
+            known = self.known(wanted)  # launchers may have named any number that Slurm has not
+            if len(known) < len(wanted):
+                return self.nodes(known)
             found = [self.nodes([name]) for name in wanted]
             return {name: node for part in found for name, node in part.items()}
         return {name: node for name, node in read_nodes(text).items() if name in wanted}

@@ -35,6 +35,9 @@ log = logging.getLogger(__name__)
 # reports, has its word within that time and some for a retry; after it there is none.
 WORD_S: Final = PRESENT_S + 30.0
 
+# Nodes about which one look asks whose work they run: a question each, and launchers name as many as they like.
+OWNERS_ASKED_MAX: Final = 16
+
 _WORST: Final = (  # what came of a request is the worst that came of its nodes
     SlurmOutcome.DONE, SlurmOutcome.DRY, SlurmOutcome.LEFT, SlurmOutcome.REFUSED, SlurmOutcome.FAILED,
 )  # fmt: skip
@@ -43,8 +46,10 @@ _WORST: Final = (  # what came of a request is the worst that came of its nodes
 class NodeWork:
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
+        self._owners_asked = 0  # in this look at a request
 
     def advance(self, work: Work, memory: Memory) -> None:
+        self._owners_asked = 0
         left = [node for node in work.request.nodes if node not in work.nodes]
         seen = self._bench.client.nodes(left)
         self._bench.note_answer()
@@ -98,6 +103,8 @@ class NodeWork:
         return f"{node}: {move.act.value} is read back"
 
     def _forbid_node(self, work: Work, node: str, move: Do) -> Move:
+        if self._asks_owner(work, node, move) and self._owners_asked >= OWNERS_ASKED_MAX:
+            return MoveWait(f"{node}: others of the request come first")
         if self._is_foreign(work, node, move):
             waited_s = self._bench.clock.unix_s() - work.asked_unix_s
             if work.request.job_id and 0.0 <= waited_s < WORD_S:
@@ -116,15 +123,20 @@ class NodeWork:
 
     def _is_foreign(self, work: Work, node: str, move: Do) -> bool:
         """Return whether only launchers accuse a node on which the manager has nothing of their owner's."""
-        is_first = move.act is SlurmAct.DRAIN and not work.did(move.act, node)
-        if not is_first or not _needs_word(work, node):
+        if not self._asks_owner(work, node, move):
             return False
+        self._owners_asked += 1
         client = self._bench.client
         proved = {pod.pod for pod in self._bench.ledger.pods_proved.values() if pod.node == node}
         is_there = client.has_pod(node, sorted(proved.intersection(work.request.pods)))
         is_there = is_there or work.request.subject in client.subjects_on(node)
         witness = Witness.SCHEDULER if is_there else Witness.LAUNCHER
         return not allows(OutsideAct.DRAIN, {witness})
+
+    def _asks_owner(self, work: Work, node: str, move: Do) -> bool:
+        """Return whether the manager has to confirm the owner before the node is drained."""
+        is_first = move.act is SlurmAct.DRAIN and not work.did(move.act, node)
+        return is_first and _needs_word(work, node)
 
     def look_at_drains(self) -> Mapping[str, ManagedNode]:
         """See which of our drains somebody has ended, and return the nodes as their manager reports them."""

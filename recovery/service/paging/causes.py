@@ -231,7 +231,8 @@ class _Places:
         return _parties(job_ids, self._owner_of)
 
     def open(self, trouble: PresentTrouble) -> str:
-        self.causes[trouble.key] = _Gathered(_opened(trouble))
+        owner = self._owner_of(trouble.job_id) if trouble.job_id else ""
+        self.causes[trouble.key] = _Gathered(_opened(trouble, owner))
         if trouble.about:
             self._of_finding.setdefault(trouble.about, trouble.key)
         return trouble.key
@@ -280,7 +281,7 @@ class _Past:
         )
 
 
-def _opened(trouble: PresentTrouble) -> CauseTold:
+def _opened(trouble: PresentTrouble, owner: str) -> CauseTold:
     node = trouble.nodes[0] if trouble.nodes else ""
     return CauseTold(
         cause_id=trouble.key,
@@ -291,6 +292,7 @@ def _opened(trouble: PresentTrouble) -> CauseTold:
         severity=Severity.INFO.value,
         what=trouble.what[:1_000],
         about=trouble.about,
+        owner=owner,
     )
 
 

@@ -4,6 +4,7 @@ It covers the 24 hours before `[people] record_hour` (UTC) and stands for half a
 hour still sends it. Its label is the day: however often the controller starts, there is one message.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Final
@@ -52,9 +53,12 @@ def daily_record(
     )
     if held:
         summary += f"; nodes that wait for repair: {len(held)}"
-    lines = [_line(at_s, item) for at_s, item in sorted(ended, key=lambda pair: pair[0])]
-    lines += [f"waits for repair: {trouble.what}" for trouble in held]
-    more = [f"and {len(lines) - _LINES_MAX} more"] if len(lines) > _LINES_MAX else []
+    of_owner = [
+        (item.owner, _line(at_s, item)) for at_s, item in sorted(ended, key=lambda pair: pair[0])
+    ]
+    of_owner += [("", f"waits for repair: {trouble.what}") for trouble in held]
+    lines = _shared_out(of_owner)
+    more = [f"and {len(of_owner) - len(lines)} more"] if len(of_owner) > len(lines) else []
     labels = {
         "alertname": DAILY_RECORD,
         "severity": Severity.INFO.value,
@@ -63,10 +67,21 @@ def daily_record(
     }
     annotations = {
         "summary": summary,
-        "what": "\n".join(printable(line) for line in (*lines[:_LINES_MAX], *more)),
+        "what": "\n".join(printable(line) for line in (*lines, *more)),
         "next": "rankmend incidents",
     }
     return labels, annotations, due_unix_s
+
+
+def _shared_out(lines: Sequence[tuple[str, str]]) -> list[str]:
+    """Return as many lines as there is room for, each owner's in turn, in their order: no subject's jobs hide what is said of others."""
+    counts: Counter[str] = Counter()
+    turns: list[tuple[int, int]] = []  # which of its owner's a line is, and its place
+    for place, (owner, _line_of) in enumerate(lines):
+        turns.append((counts[owner], place))
+        counts[owner] += 1
+    kept = sorted(place for _turn, place in sorted(turns)[:_LINES_MAX])
+    return [lines[place][1] for place in kept]
 
 
 def _line(at_unix_s: float, reported: CauseTold) -> str:

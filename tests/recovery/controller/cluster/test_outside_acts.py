@@ -32,8 +32,10 @@ from recovery.controller.cluster.gate import PlanRequest
 from recovery.controller.cluster.incoming_alerts import IncomingAlert
 from recovery.journal.cluster_records import (
     BlameConfirmed,
+    CauseTold,
     Hold,
     NodeBlamed,
+    NodeErrorNoted,
     NodeHeld,
     NotDone,
     NotDoneAct,
@@ -196,6 +198,65 @@ def test_nodes_that_only_launchers_have_named_make_room_for_others() -> None:
     assert len(after.nodes) == len(ledger.nodes)
     assert {"real", "ours", "held", "new", "forged-1"} <= after.nodes.keys()
     assert "forged-0" not in after.nodes
+
+
+def test_a_flood_of_forged_blames_and_errors_of_a_node_pushes_out_none_of_others() -> None:
+    """Else a tenant hides a bad node: a hundred incidents of his own, and the node's past is his word alone."""
+    desk, _journal = desk_of(ClusterPolicy(quarantine=Quarantine(blames=99)))
+    by_slurm(desk)
+    blame(desk, "n2", ALICE, "inc-of-alice", FINDING, ChargeKind.SLOW)
+    blame(desk, "n2", BOB, "inc-of-bob", FINDING, ChargeKind.SLOW)
+    noted = NodeErrorNoted("n2", ALICE, "i", ChargeKind.PROGRAM, "e", "a.py:1", True, "alice", True)
+    ledger = fold_entry(desk.ledger, Entry(1, 0.0, 0.0, "boot", noted))
+
+    for number in range(250):
+        for record in (
+            NodeBlamed("n2", MALLORY, f"forged-{number}", "", subject="mallory"),
+            replace(noted, job_id=MALLORY, incident_id=f"forged-{number}", subject="mallory"),
+        ):
+            ledger = fold_entry(ledger, Entry(number + 2, 1.0, 0.0, "boot", record))
+
+    past = ledger.past("n2")
+    assert [one.subject for one in past.blames if one.subject != "mallory"] == ["alice", "bob"]
+    assert past.blames[-1].incident_id == "forged-249"
+    assert [one.subject for one in past.errors if one.subject != "mallory"] == ["alice"]
+    assert len(past.blames) == len(past.errors) == 100
+
+
+def test_a_flood_of_one_subjects_messages_pushes_out_no_closed_message_of_others() -> None:
+    def over(number: int, owner: str) -> CauseTold:
+        return CauseTold(
+            f"{owner}-{number}", 0.0, "j", "j", "", "info", "", is_over=True, owner=owner
+        )
+
+    ledger = fold_entry(ClusterLedger(), Entry(1, 0.0, 0.0, "boot", over(0, "alice")))
+    for number in range(1_200):
+        ledger = fold_entry(ledger, Entry(number + 2, 1.0, 0.0, "boot", over(number, "mallory")))
+
+    assert len(ledger.causes) == 1_000
+    assert {"alice-0", "mallory-1199"} <= ledger.causes.keys()
+    assert "mallory-0" not in ledger.causes
+
+
+def test_nodes_that_one_subjects_incidents_name_hide_none_of_others() -> None:
+    def told(number: int, owner: str, *nodes: str) -> CauseTold:
+        return CauseTold(
+            f"{owner}-{number}", 0.0, "j", "j", "", "info", "", nodes=nodes, owner=owner
+        )
+
+    ledger = ClusterLedger()
+    for cause in (
+        told(0, "alice", "a1", "a2"),
+        told(0, "", "found"),
+        *(told(number, "mallory", f"m{number}", f"m{number}-b") for number in range(300)),
+    ):
+        ledger = fold_entry(ledger, Entry(ledger.number + 1, 10.0, 0.0, "boot", cause))
+
+    wanted = ledger.nodes_of_causes(0.0, 200)
+
+    assert len(wanted) == 200
+    assert {"a1", "a2", "found", "m299"} <= set(wanted)
+    assert ledger.nodes_of_causes(10.0, 200) == ()
 
 
 def folded(ledger: ClusterLedger, records: list[tuple[float, Spent | NotDone]]) -> ClusterLedger:

@@ -421,6 +421,31 @@ def test_the_daily_record_names_what_was_over_alone_and_what_waits_for_repair() 
     assert site.look(held).open == (), "a repair that can wait is no message"
 
 
+def test_incidents_of_one_subject_hide_no_line_of_others_and_no_repair_in_the_daily_record() -> (
+    None
+):
+    site = Site()
+    site.now_s = NOW - 3600
+    forged = [
+        replace(INCIDENT, key=f"m{number}-1", job_id="job0", job=f"m{number}", nodes=())
+        for number in range(120)
+    ]
+    alices = replace(INCIDENT, key="alice-1", job_id="job2", job="llama", nodes=())
+    for trouble in (*forged, alices):
+        site.look(trouble, owners=MALLORYS)
+        site.look(owners=MALLORYS)
+    held = PresentTrouble("held-n1", QUARANTINED, Severity.INFO, "n1 gets no ranks", NOW)
+
+    record = daily_record(site.ledger.causes, [held], 8, NOW + 1)
+
+    assert record is not None
+    lines = record[1]["what"].splitlines()
+    assert any("(alice-1)" in line for line in lines)
+    assert "waits for repair: n1 gets no ranks" in lines
+    assert lines[-1] == "and 72 more"
+    assert len(lines) == 51
+
+
 def test_a_message_links_to_no_console_that_is_not_served() -> None:
     off = Config(state_dir="/s", console=ConsoleSection(enabled=False))
     links = Links("https://wiki/runbooks", console_base(off, "host"))
