@@ -53,6 +53,8 @@ ROUNDS: Final = (
     Round("of public threads, of all kinds, after the rules for those 41", "rankmend", Share(58, 60), Share(2, 2), Share(26, 29), 0),
     Round("of public threads, after the rules for those 60", "rankmend", Share(27, 29), Share(0, 1), Share(7, 8), 1),
     Round("of public threads that no look had cited, of kinds that the corpus had few of, after the rules for those 29", "rankmend", Share(27, 30), Share(1, 1), Share(4, 4), 0),
+    Round("of public threads that no look had cited, of all kinds, after the rules for those 30", "rankmend", Share(65, 71), Share(11, 12), Share(26, 33), 0),
+    Round("of public threads, after the rules for those 71", "rankmend", Share(33, 34), Share(6, 6), Share(14, 16), 0),
     Round(NVRX, "its rules", Share(59, 79)),
     Round("the same", "nemotron, 20 to 63 s a log", Share(75, 79)),
     Round("the same", "qwen", Share(77, 79)),

@@ -21,6 +21,10 @@ _TRIED: Final = re.compile(r"Tried to allocate ([\d.]+) (MiB|GiB)")
 _OWN_MEMORY: Final = re.compile(
     r"Of the allocated memory ([\d.]+) (MiB|GiB) is allocated by PyTorch|([\d.]+) (MiB|GiB) already allocated|this process has ([\d.]+) (MiB|GiB) memory in use"
 )
+# XLA places a whole program before it runs: what doesn't fit then never does. Source: XLA for TPU, E1000 CompileTimeHbmOom.
+_PLACED: Final = re.compile(
+    r"CompileTimeHbmOom|Ran out of memory in memory space hbm\. Used ([\d.]+)G of ([\d.]+)G hbm"
+)
 _OWN_SHARE_MIN: Final = 0.8  # of the device's memory: then no other process took it
 # Errors of text and settings that every rank has, whoever prints one first.
 _OF_TEXT: Final = frozenset(
@@ -385,6 +389,8 @@ def _came_before(cause: LogFact, job: LogFacts) -> bool:
 def _fills_the_device(cause: LogFact) -> bool:
     text = cause.error.traceback if cause.error is not None else cause.text
     text = f"{cause.text}\n{text}"
+    if match := _PLACED.search(text):
+        return match[1] is None or float(match[1]) > float(match[2])
     capacity, tried, own = (
         _mebibytes(pattern.search(text)) for pattern in (_CAPACITY, _TRIED, _OWN_MEMORY)
     )

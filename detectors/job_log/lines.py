@@ -98,7 +98,7 @@ _PROGRESS_NEEDLES: Final = (
 _HANG_NEEDLES: Final = (b"optype", b"enqueued", b"collective #")
 _MARK: Final = re.compile(
     rb"(?i)\btorch|nccl|\brank\b|\[rank|\[default\]|cuda|\bgpus?\b|deepspeed|megatron|lightning|transformers|tensorflow|\bjax\b|jax_worker|\bxla\b|torch_npu|hccl|npustream|ascend|rccl|oneccl|\|CCL_|rocm|paddle|xgboost|horovod|accelerate"
-    rb"|\bsrun|slurm|mpirun|prterun|\bORTE[ _]|\bPRRTE\b|slots that were requested by|requested more processes than the ppr|\bMPI_|gloo|\bepochs?\b|checkpoint|\btrain|world.?size|wandb|huggingface|dataloader|optimizer|learning.?rate|rankmend|python.*\berror\b|modulenotfound|\(raylet\)|\(\w{1,80} pid=|tensorcore|local_rank|libfabric:|ib_mlx\d_log|mlflow\.(?:utils|tracking)|\w{2,20}Job \S{1,100} has failed because"
+    rb"|\bsrun|slurm|mpirun|prterun|\bORTE[ _]|\bPRRTE\b|slots that were requested by|requested more processes than the ppr|\bMPI_|gloo|\bepochs?\b|checkpoint|\btrain|world.?size|wandb|huggingface|dataloader|optimizer|learning.?rate|rankmend|python.*\berror\b|modulenotfound|\(raylet\)|\(\w{1,80} pid=|tensorcore|local_rank|libfabric:|ib_mlx\d_log|mlflow\.(?:utils|tracking)|\bvllm|\btrl\b|\bverl\b|openrlhf|\bdali\b|ssh not successful for host|\w{2,20}Job \S{1,100} (?:has failed|is restarting) because|\bcoredump_hook\.cc"
 )
 _FOREIGN: Final = re.compile(
     rb'(?i)"(?:GET|POST|PUT|HEAD) /|\b(?:nginx|apache|django|flask|uvicorn|gunicorn|celery|tomcat|postgres|mysqld|sshd|systemd|dpkg|spring|(?<! {2})kubelet|java\.lang|at (?:org|com|java)\.|npm |webpack|ansible|CRON|dhcp|apt-get|maven|gradle)|^Collecting \w|^\s*Downloading \S+\.whl|Requirement already satisfied|No matching distribution|Could not find a version that|\] (?:LOG|ERROR|FATAL|STATEMENT):  '
@@ -109,7 +109,7 @@ _MARK_WORDS: Final = (
     *(b"jax", b"xla", b"npu", b"ccl", b"ascend", b"paddle", b"xgboost", b"rocm", b"horovod", b"accelerate", b"srun", b"slurm", b"mpi", b"prterun", b"gloo"),
     *(b"orte", b"prrte", b"slots that were", b"than the ppr"),
     *(b"epoch", b"checkpoint", b"train", b"world", b"wandb", b"huggingface", b"dataloader", b"optimizer", b"learning", b"python"),
-    *(b"modulenotfound", b"raylet", b" pid=", b"tensorcore", b"local_rank", b"libfabric", b"ib_mlx", b"mlflow", b"has failed because"),
+    *(b"modulenotfound", b"raylet", b" pid=", b"tensorcore", b"local_rank", b"libfabric", b"ib_mlx", b"mlflow", b"has failed because", b"is restarting because", b"coredump_hook", b"vllm", b"trl", b"verl", b"openrlhf", b"dali", b"not successful for"),
 )  # fmt: skip
 _FOREIGN_WORDS: Final = (
     *(b'"get ', b'"post ', b'"put ', b'"head ', b"nginx", b"apache", b"django", b"flask", b"corn", b"celery", b"tomcat", b"postgres", b"mysqld"),

@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tests.support.job_log_cases_blind import BLIND
+from tests.support.job_log_cases_blind_fifth import BLIND_FIFTH
 from tests.support.job_log_cases_blind_fourth import BLIND_FOURTH
 from tests.support.job_log_cases_blind_second import BLIND_SECOND
+from tests.support.job_log_cases_blind_sixth import BLIND_SIXTH
 from tests.support.job_log_cases_blind_third import BLIND_THIRD
 from tests.support.job_log_cases_code import CODE
 from tests.support.job_log_cases_ends import ENDS
@@ -154,6 +156,8 @@ _CASES: Sequence[JobLogCase] = (
     *BLIND_SECOND,
     *BLIND_THIRD,
     *BLIND_FOURTH,
+    *BLIND_FIFTH,
+    *BLIND_SIXTH,
     *THIN,
     *THIN_SECOND,
     *SIBLINGS,
@@ -169,6 +173,8 @@ _CASES: Sequence[JobLogCase] = (
             *BLIND_SECOND,
             *BLIND_THIRD,
             *BLIND_FOURTH,
+            *BLIND_FIFTH,
+            *BLIND_SIXTH,
             *THIN,
             *THIN_SECOND,
             *SIBLINGS,
@@ -178,7 +184,16 @@ _CASES: Sequence[JobLogCase] = (
     ),
     *(
         after_a_start(case)
-        for case in (*BLIND, *BLIND_SECOND, *BLIND_THIRD, *BLIND_FOURTH, *THIN, *THIN_SECOND)
+        for case in (
+            *BLIND,
+            *BLIND_SECOND,
+            *BLIND_THIRD,
+            *BLIND_FOURTH,
+            *BLIND_FIFTH,
+            *BLIND_SIXTH,
+            *THIN,
+            *THIN_SECOND,
+        )
         if case.decision == "stop"
     ),
 )
