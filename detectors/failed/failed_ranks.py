@@ -146,6 +146,17 @@ def detect_failed(
     )
 
 
+def have_no_cause_of_their_own(ends: Sequence[RankEnd]) -> bool:
+    """Return whether each rank that failed lost a peer, or ended by an exit code and said nothing."""
+    deaths = [_judge(end) for end in ends if not _is_success(end)]
+    failed = [death for death in deaths if death.cause is not FailureCause.STOPPED]
+    return bool(failed) and all(
+        death.cause is FailureCause.COMMUNICATION
+        or (death.cause is FailureCause.EXIT and not death.end.words.exit_text)
+        for death in failed
+    )
+
+
 def signal_name(number: int) -> str:
     """Return a signal's name, or its number if it has no name here."""
     return SIGNALS.get(number, f"signal {number}")

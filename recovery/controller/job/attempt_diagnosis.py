@@ -23,7 +23,7 @@ from math import inf
 from typing import Final
 
 from detectors.failed.error_text import ErrorText
-from detectors.failed.failed_ranks import detect_failed
+from detectors.failed.failed_ranks import detect_failed, have_no_cause_of_their_own
 from detectors.failed.lasting_errors import comes_again
 from detectors.finding import (
     HOST_ALONE,
@@ -176,10 +176,12 @@ class Doctor:
     def explain(self, seen: Observation, failure: Failure, accused: AccusedRanks) -> Failure:
         """Return a failure that peers alone report, blamed on the launcher that took its ranks with it, if one did.
 
-        A lost connection is a consequence. A launcher's own end, or a new launcher in its place, is a reason that somebody has
-        seen; not where its ranks have reported how they ended.
+        A lost connection is a consequence, and so may a mere exit code be: of a program that catches the error, or of a library that
+        ends the process. A launcher's own end, or a new launcher in its place, is a reason that somebody has seen; not where its
+        ranks have reported how they ended, nor where a rank elsewhere recorded an error of its own.
         """
-        if not _is_peers_word(failure.finding):
+        ends = seen.ends(0.0)
+        if failure.finding.kind is not Kind.RANK_FAILED or not have_no_cause_of_their_own(ends):
             return failure
         gone = (*accused.ended, *accused.replaced)
         lost = [place for place in self.placement if place.node in gone and _is_unseen(seen, place)]
@@ -187,9 +189,9 @@ class Doctor:
             return failure
         finding = failure.finding
         found = self._lost(seen, accused, lost[0].node, finding.evidence)
+        victims = tuple(sorted(end.rank for end in ends if end.exit_code != 0))
         return replace(
-            failure,
-            finding=replace(found, victims=finding.victims, since_age_s=finding.since_age_s),
+            failure, finding=replace(found, victims=victims, since_age_s=finding.since_age_s)
         )
 
     def find_accused(
@@ -368,12 +370,14 @@ class Doctor:
         A first attempt whose ranks all have the same error of code ends the job, so it is worth knowing whether they have.
         Where all errors report a lost peer, the cause is with a peer whose script has failed and whose process is still there, or with
         a node from which nothing has come since (``is_one_quiet``): its guardian reports the end of its launcher once all processes are gone.
+        Exit codes without a word wait for such a node, too.
         """
         is_dying = any(
             view.exit is None and view.script_end is ScriptEnd.FAILED
             for view in seen.ranks.values()
         )
-        if _is_peers_word(finding) and (is_dying or is_one_quiet):
+        is_mute = is_one_quiet and have_no_cause_of_their_own(seen.ends(0.0))
+        if is_mute or (is_dying and _is_peers_word(finding)):
             return max(self.policy.settle_s, OWN_WORD_S)
         _code, _rank, error = first_failure(seen, finding.ranks)
         if not self.is_first or error is None or finding.symptom.kind not in OF_CODE:

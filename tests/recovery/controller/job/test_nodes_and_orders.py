@@ -16,6 +16,7 @@ from detectors.finding import (
     Kind,
     Severity,
     Symptom,
+    SymptomKind,
 )
 from detectors.formats.site.slurm_topology import parse_parts
 from detectors.formats.traces.flight_recorder import parse_dump
@@ -106,6 +107,7 @@ def test_with_fewer_than_all_the_first_attempt_waits_for_a_while() -> None:
     assert bench.placed == ["a", "b"]
 
 
+LOST_PEER = RankError("ConnectionResetError", "connection reset by peer", "")
 ELASTIC = replace(SETTINGS, nodes_min=1, shrink_multiple=1)  # --nnodes 1:3
 
 
@@ -285,11 +287,14 @@ def test_a_launcher_that_has_ended_proves_its_node_empty_at_once_and_a_spare_tak
     assert "b-1 of b has ended" in training.control.refuses("b", "b-1")
 
 
-def test_peers_that_lost_the_ranks_of_an_ended_launcher_are_its_victims(training: Bench) -> None:
+@pytest.mark.parametrize("error", [LOST_PEER, None], ids=["lost peer", "exit code alone"])
+def test_peers_that_lost_the_ranks_of_an_ended_launcher_are_its_victims(
+    training: Bench, error: RankError | None
+) -> None:
     word = last_word(training.nodes["b"])
     training.nodes["b"].is_silent = True
 
-    lose_peer(training.nodes["a"])
+    end_with(training.nodes["a"], error)
     training.beat(2.0)
     assert not training.records(IncidentOpened)
     training.control.handle_report(word)
@@ -299,6 +304,34 @@ def test_peers_that_lost_the_ranks_of_an_ended_launcher_are_its_victims(training
     finding = incident.failure.finding
     assert (finding.node, finding.symptom, finding.victims) == ("b", HOST_ENDED, (0,))
     assert training.placed == ["a", "c"]
+
+
+def test_a_rank_with_an_error_of_its_own_is_no_victim_of_an_ended_launcher(
+    training: Bench,
+) -> None:
+    word = last_word(training.nodes["b"])
+    training.nodes["b"].is_silent = True
+
+    end_with(training.nodes["a"], RankError("ValueError", "bad batch 7", ""))
+    training.control.handle_report(word)
+    training.beat(2.0)
+
+    (incident,) = training.records(IncidentOpened)
+    assert incident.failure.finding.symptom.kind is SymptomKind.EXCEPTION
+
+
+@pytest.mark.parametrize("is_silent", [False, True])
+def test_an_exit_code_alone_blames_no_launcher_that_has_reported_no_end(
+    training: Bench, is_silent: bool
+) -> None:
+    training.nodes["b"].is_silent = is_silent
+
+    end_with(training.nodes["a"], None)
+    training.beat(0.1)
+    training.beat(6.0)
+
+    incident, *_ = training.records(IncidentOpened)
+    assert incident.failure.finding.symptom.kind is SymptomKind.EXIT
 
 
 @pytest.mark.parametrize(("is_silent", "waits_s"), [(False, 1.0), (True, 6.0)])
@@ -926,7 +959,11 @@ def test_orders_name_the_neighbours_in_the_ring_of_those_that_run(training: Benc
 
 def lose_peer(node: FakeNode) -> None:
     """Have the node's ranks end because a peer closed the connection; the launcher misses it, too."""
-    error = RankError("ConnectionResetError", "connection reset by peer", "")
+    end_with(node, LOST_PEER)
+
+
+def end_with(node: FakeNode, error: RankError | None) -> None:
+    """Have the node's ranks end with exit code 1 and this error."""
     ended = RankExit(0.1, 1, None, False, False, error, ())
     node.ranks = {
         rank: replace(told, process_state="", exit=ended) for rank, told in node.ranks.items()
