@@ -1,6 +1,6 @@
 """Reads what fires: webhooks that came while the controller was down are not sent again for hours.
 
-At the start, and when a webhook says that it left alerts out, each configured Alertmanager is
+At the start, when a webhook says that it left alerts out, and when one fires that has just ended, each configured Alertmanager is
 asked once, in the background, until it has answered. What it says goes the way of a webhook: an alert
 that began long ago is held against what the job does now. Silenced and inhibited ones are not read, as
 a webhook would not have told them.
@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 BYTES_MAX: Final = 64 * 1024 * 1024  # 100,000 alerts of 640 bytes
 ANSWER_S_MAX: Final = 15.0  # for the deciding thread to answer
 _LOOK_S: Final = 0.05
+_PAUSE_S: Final = 2.0  # between two questions, however many messages call for one
 QUERY: Final = "active=true&silenced=false&inhibited=false&unprocessed=false"
 
 
@@ -91,6 +92,7 @@ class _Reader(threading.Thread):
                 self._should_stop.wait(pause_s)
             else:
                 failures = 0
+                self._should_stop.wait(_PAUSE_S)
 
     def _read(self) -> None:
         alerts = decode_active(self._get(self._url, BYTES_MAX))

@@ -7,6 +7,8 @@ One that comes and goes again and again is evidence once (`detectors.persistence
 stays, whatever ends it, until it has been quiet for long.
 Two Alertmanagers that don't hear each other may deliver "firing" after "resolved": a copy that starts no later than what has ended
 accuses nobody, and is left to be sent again. One Alertmanager does the same where it lost its Prometheus for minutes: the alert holds.
+So it does where one Prometheus of a pair ends what the other goes on to say: what an Alertmanager returns when it is asked is no copy
+from before. Of a pair whose labels differ, the end by one is none while the other fires.
 Bounded: what nobody repeats any more is forgotten, and each sender has its share (`recovery.controller.cluster.alert_shares`).
 """
 
@@ -18,7 +20,13 @@ from typing import Final
 
 from detectors.finding import Action, Evidence, Severity
 from detectors.persistence import Persistence, Track, look
-from recovery.controller.cluster.alert_shares import NOBODY, Sender, Shares, size_of
+from recovery.controller.cluster.alert_shares import (
+    NOBODY,
+    READ_BACK,
+    Sender,
+    Shares,
+    size_of,
+)
 from recovery.controller.cluster.cluster_limits import AlertRules
 from recovery.controller.cluster.incoming_alerts import (
     KEPT_MAX,
@@ -37,6 +45,9 @@ _TEXT_MAX: Final = 2_000
 # Alertmanager tries a message again until its group_interval is over (5 min by default), and waits 15 s for each peer before it.
 _LATE_S: Final = 330.0
 _ENDED_MAX: Final = 10_000  # ends that are remembered for so long
+_COPIES_MAX: Final = (
+    16  # of one alert, by as many that tell of it with labels of their own; the oldest goes
+)
 _ENDS_USE: Final = frozenset(action.value for action in Action if action.ends_use)
 _NOTICES: Final = frozenset({*(kind.value for kind in NoticeKind), MESSAGE, MARK, DAILY_RECORD})
 
@@ -98,7 +109,7 @@ class TakenAlerts:
     accepted: int
     repeated: int
     ended: int
-    damped: int  # ends that were not believed, since it comes and goes
+    damped: int  # ends that were not believed, since it comes and goes, or another copy of it fires
     passed_over: tuple[str, ...]  # alerts that concern no job, and why; at most 100
     refused: int = 0  # for which there was no room
     refusal: str = ""  # why, of the first of them
@@ -113,6 +124,7 @@ class ActiveAlerts:
         self._flaps = _flaps(rules)
         self._active: dict[str, ActiveAlert] = {}
         self._tracks: dict[str, Track] = {}  # alerts that fired within the flap window
+        self._copies: dict[str, dict[bytes, float]] = {}  # by key: which fire, and until when
         self._shares = Shares() if shares is None else shares
         self._heard = HeardNames()
         self._starts: dict[
@@ -162,7 +174,8 @@ class ActiveAlerts:
                     passed.append(f"{target.alertname or '(no name)'}: {why}")
                 continue
             if alert.is_firing:
-                if self._is_late(target.key, alert.starts_unix_s, now_unix_s):
+                is_asked = sender is READ_BACK  # of this moment
+                if not is_asked and self._is_late(target.key, alert.starts_unix_s, now_unix_s):
                     late += 1
                     continue
                 active = self._read(alert, target, now_unix_s, sender)
@@ -174,16 +187,17 @@ class ActiveAlerts:
                     continue
                 whom = {} if active.node and is_hushed(active.node) else jobs_on
                 is_new, evidence = self._fire(active, whom, now_unix_s, alert.starts_unix_s)
+                self._note_copy(target.key, alert, now_unix_s)
                 counts["accepted" if is_new else "repeated"] += 1
                 received += evidence
             elif target.key not in self._active:
                 self._note_end(target.key, alert.starts_unix_s, now_unix_s)
+            elif self._is_over(target.key, alert, now_unix_s):
+                counts["ended"] += 1
+                self._note_end(target.key, alert.starts_unix_s, now_unix_s)
+                received += self._end(target.key, jobs_on, now_unix_s)
             else:
-                is_over = self._is_over(target.key, now_unix_s)
-                counts["ended" if is_over else "damped"] += 1
-                if is_over:
-                    self._note_end(target.key, alert.starts_unix_s, now_unix_s)
-                    received += self._end(target.key, jobs_on, now_unix_s)
+                counts["damped"] += 1
         while (key := self._shares.crowded_out()) is not None:
             if key in self._active:
                 received += self._end(key, jobs_on, now_unix_s)
@@ -191,6 +205,20 @@ class ActiveAlerts:
         return TakenAlerts(
             **counts, passed_over=tuple(passed), refused=refused, refusal=refusal, late=late
         ), received
+
+    def _note_copy(self, key: str, alert: IncomingAlert, now_unix_s: float) -> None:
+        copies = self._copies.setdefault(key, {})
+        copies.pop(alert.copy, None)  # so that the oldest comes first
+        until_s = now_unix_s + self._rules.forget_s
+        copies[alert.copy] = until_s if alert.ends_unix_s is None else alert.ends_unix_s
+        if len(copies) > _COPIES_MAX:
+            del copies[next(iter(copies))]
+
+    def _fires_elsewhere(self, key: str, ended: IncomingAlert, now_unix_s: float) -> bool:
+        """Return whether another copy of an alert goes on to fire, of which one has ended."""
+        copies = self._copies.get(key, {})
+        copies.pop(ended.copy, None)
+        return any(until_s > now_unix_s for until_s in copies.values())
 
     def _note_end(self, key: str, starts_unix_s: float | None, now_unix_s: float) -> None:
         starts = [one for one in (starts_unix_s, self._starts.get(key)) if one is not None]
@@ -227,6 +255,7 @@ class ActiveAlerts:
 
     def _drop(self, key: str) -> None:
         self._active.pop(key, None)
+        self._copies.pop(key, None)
         self._starts.pop(key, None)
         self._tracks.pop(key, None)
         self._shares.remove(key)
@@ -307,8 +336,10 @@ class ActiveAlerts:
             self._tracks[key] = track
         return track
 
-    def _is_over(self, key: str, now_unix_s: float) -> bool:
+    def _is_over(self, key: str, ended: IncomingAlert, now_unix_s: float) -> bool:
         """Return whether an end is the end; one that flaps stays, and is known to be silent."""
+        if self._fires_elsewhere(key, ended, now_unix_s):
+            return False
         track = self._look(key, now_unix_s, is_bad=False)
         if track is None or not (track.is_active and track.is_flapping):
             return True
@@ -319,6 +350,7 @@ class ActiveAlerts:
         self, key: str, jobs_on: Mapping[str, tuple[JobNode, ...]], now_unix_s: float
     ) -> list[tuple[str, NodeEvidence]]:
         active = self._active.pop(key)
+        self._copies.pop(key, None)
         self._starts.pop(key, None)
         self._shares.end(key, now_unix_s)
         jobs = {job.job_id: job for job in self._jobs(active, jobs_on)}

@@ -42,6 +42,15 @@ class IncomingAlert:
     annotations: Mapping[str, str]
     starts_unix_s: float | None
     is_firing: bool
+    ends_unix_s: float | None = (
+        None  # until when it fires if nobody repeats it; None: no end is named
+    )
+
+    @property
+    def copy(self) -> bytes:
+        """Return what tells it from the same alert of another Prometheus, whose own labels differ."""
+        labels = msgspec.json.encode(sorted(self.labels.items()))
+        return hashlib.sha256(labels).digest()[:16]
 
 
 class _Alert(msgspec.Struct, rename="camel"):
@@ -124,7 +133,13 @@ def _unix_s(at: datetime | None) -> float | None:
 
 
 def _read(alert: _Alert, is_firing: bool) -> IncomingAlert:
-    return IncomingAlert(alert.labels, alert.annotations, _unix_s(alert.starts_at), is_firing)
+    return IncomingAlert(
+        alert.labels,
+        alert.annotations,
+        _unix_s(alert.starts_at),
+        is_firing,
+        _unix_s(alert.ends_at),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,8 @@ def sender_of(subject: Subject) -> Sender:
 async def _take(backend: Backend, call: Call[AlertMessage], route: str) -> wire.Taken:
     """Take alerts in, and pass them to the other controllers of the database: each has jobs of its own.
 
-    Raises PeerSilentError if one of those that live doesn't take them, LateAlertError if one fires that has just ended. The sender tries again, and a repeat changes nothing.
+    Raises PeerSilentError if one of those that live doesn't take them, LateAlertError if one fires that has just ended: the Alertmanagers are
+    asked, too. The sender tries again, and a repeat changes nothing.
     """
     subject, rules, message = call.subject, call.rules, call.given
     sender = sender_of(subject)
@@ -85,6 +86,7 @@ async def _take(backend: Backend, call: Call[AlertMessage], route: str) -> wire.
     backend.measures.alerts.inc(count - delivered.refused)
     backend.measures.alerts_refused.inc(delivered.refused)
     if delivered.late:
+        backend.read_alerts()  # whether they hold on
         raise LateAlertError(
             f"{delivered.late} of {count} alerts fire that have just ended: send them again if they hold on"
         )

@@ -1,6 +1,7 @@
 """Alerts from outside: what is understood, known again, mapped to ranks, and refused."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recovery.controller.cluster.active_alerts import ActiveAlert, ActiveAlerts, JobNode
+from recovery.controller.cluster.alert_shares import READ_BACK
 from recovery.controller.cluster.cluster_limits import AlertRules
 from recovery.controller.cluster.incoming_alerts import (
     AlertsError,
@@ -309,3 +311,59 @@ def test_an_active_alert_is_one_value() -> None:
     (active,) = book.active
     assert isinstance(active, ActiveAlert)
     assert (active.summary, active.times) == ("GPU lost", 1)
+
+
+def of(replica: str, **changes: Any) -> IncomingAlert:
+    return alert({**LOST, "prometheus": replica}, **changes)
+
+
+def test_an_end_by_one_prometheus_is_none_while_the_other_of_the_pair_fires() -> None:
+    book = ActiveAlerts(RULES)
+    book.receive([of("a"), of("b")], JOBS_ON, NOW)
+
+    one_message = book.receive([of("a", is_firing=False), of("b")], JOBS_ON, NOW + 5)
+    again, _heard = book.receive([of("a", starts_unix_s=NOW + 8)], JOBS_ON, NOW + 10)
+    alone = book.receive([of("a", is_firing=False)], JOBS_ON, NOW + 15)
+    last, ends = book.receive([of("b", is_firing=False)], JOBS_ON, NOW + 20)
+
+    assert [(taken.damped, taken.ended, heard) for taken, heard in (one_message, alone)] == [
+        (1, 0, []),
+        (1, 0, []),
+    ]
+    assert (one_message[0].late, again.late, again.repeated) == (0, 0, 1)
+    assert (last.damped, last.ended) == (0, 1)
+    assert [evidence.is_active for _job, evidence in ends] == [False, False]
+
+
+@pytest.mark.parametrize(("at_s", "ended"), [(239.0, 0), (240.0, 1)])
+def test_a_copy_that_names_its_end_counts_until_then(at_s: float, ended: int) -> None:
+    book = ActiveAlerts(RULES)
+    posted = replace(of("a"), ends_unix_s=NOW + 240)  # 4 resends, as Prometheus has it
+    book.receive([posted, of("b")], JOBS_ON, NOW)
+
+    taken, _heard = book.receive([of("b", is_firing=False)], JOBS_ON, NOW + at_s)
+
+    assert taken.ended == ended
+
+
+def test_what_an_alertmanager_returns_when_it_is_asked_is_no_copy_from_before() -> None:
+    book = ActiveAlerts(RULES)
+    book.receive([alert()], JOBS_ON, NOW)
+    book.receive([alert(is_firing=False)], JOBS_ON, NOW + 5)  # one of a pair; the other goes on
+
+    late, _nothing = book.receive([alert()], JOBS_ON, NOW + 30)
+    asked, heard = book.receive([alert()], JOBS_ON, NOW + 31, sender=READ_BACK)
+
+    assert (late.late, asked.late, asked.accepted) == (1, 0, 1)
+    assert [evidence.is_active for _job, evidence in heard] == [True, True]
+
+
+def test_copies_of_one_alert_are_bounded() -> None:
+    book = ActiveAlerts(RULES)
+
+    for number in range(100):
+        book.receive([of(str(number))], JOBS_ON, NOW + number)
+
+    assert [len(copies) for copies in book._copies.values()] == [16]
+    book.receive([of(str(number), is_firing=False) for number in range(84, 100)], JOBS_ON, NOW)
+    assert (len(book.active), book._copies) == (0, {})
