@@ -99,6 +99,7 @@ class KernelLogState:
         self.overflowed = old.overflowed  # events counted without sub-code or device
         self.suppressed = old.suppressed  # left out by the kernel's own limits, as it says
         self.lost = 0  # missing from the log by the words of what wrote it
+        self.suppressed_services = 0  # so many of services, of which none says what is judged
         self.kind: LogWriter | None = None  # of the log, by its first record with a form of its own
         self.missed = 0  # records that name an XID in no known form
         self.quoted = 0  # a container printed them: whether the kernel said so is not known
@@ -166,6 +167,8 @@ class KernelLogState:
         why, count = found
         if why is LogGap.LOST:
             self.lost += count
+        elif why is LogGap.SERVICE:
+            self.suppressed_services += count
         else:
             self.suppressed += count
 

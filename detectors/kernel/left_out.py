@@ -3,9 +3,10 @@
 Sources: lib/ratelimit.c and kernel/printk/printk.c of Linux; systemd's journald-kmsg.c ("Missed 81 kernel messages", systemd#11104), before v209
 "/dev/kmsg buffer overrun"; rsyslog's imjournal ("406 messages lost due to rate-limiting", Red Hat's solution 1417483).
 
-Two things look alike and are not. The kernel's own limit leaves out what one place in its code goes on to print, after ten lines of it in
-5 s. A log that lost messages may lack any. What journald leaves out of a service ("Suppressed 97 messages from ...") is not the kernel's:
-its limits don't count for the kernel's messages.
+Three things look alike and are not. The kernel's own limit leaves out what one place in its code goes on to print, after ten lines of it in
+5 s. A log that lost messages may lack any. What journald leaves out of a service ("Suppressed 97 messages from ...") is not the kernel's: its
+limit counts by unit, and what it reads from /dev/kmsg has none (journald-kmsg.c). It is a gap in the log all the same, and reported; and
+a fault may be among them where the unit passes on what we judge, or journald names no unit.
 """
 
 import re
@@ -22,6 +23,7 @@ class LogGap(Enum):
 
     RATE = "rate"  # the kernel's own limit of one place that prints
     LOST = "lost"  # a buffer was full, or a reader too slow: any message
+    SERVICE = "service"  # journald's limit of one service, which says nothing that we judge
 
 
 _RULES: Final = (
@@ -32,7 +34,11 @@ _RULES: Final = (
     (LogGap.LOST, "messages lost due to rate-limiting", re.compile(r"imjournal: (\d{1,9}) messages lost due to rate-limiting")),
     (LogGap.LOST, "kmsg buffer overrun", re.compile(r"/dev/kmsg buffer overrun")),
 )  # fmt: skip
-LITERALS: Final = tuple(literal for _why, literal, _form in _RULES)
+_OF_UNIT: Final = "messages from "
+_SUPPRESSED: Final = re.compile(r"Suppressed (\d{1,9}) messages from (\S{1,300})")
+# Units that pass the kernel's messages on, or write the log that we judge, too; "/" is no unit.
+_JUDGED: Final = re.compile(r"/$|[^/]*(?:syslog|klog|journal|fabricmanager|nvidia)", re.IGNORECASE)
+LITERALS: Final = (*(literal for _why, literal, _form in _RULES), _OF_UNIT)
 # What the kernel itself writes of itself; the others are programs that write the log.
 _OF_KERNEL: Final = frozenset({"callbacks suppressed", "messages suppressed", "printk messages dropped"})  # fmt: skip
 
@@ -47,4 +53,8 @@ def find_left_out(record: Record) -> tuple[LogGap, int] | None:
             continue
         count = int(match[1]) if form.groups else 1
         return why, min(count, _COUNT_MAX)
+    if _OF_UNIT in record.text and (match := _SUPPRESSED.match(record.text)):
+        last = match[2].rpartition("/")[2] or "/"
+        why = LogGap.LOST if _JUDGED.match(last) else LogGap.SERVICE
+        return why, min(int(match[1]), _COUNT_MAX)
     return None

@@ -292,8 +292,18 @@ def test_a_log_that_lost_messages_is_not_called_fit() -> None:
     lost = "Dec 09 03:24:51 n1 systemd-journald[363]: Missed 81 kernel messages\n"
     limited = "Dec 09 03:24:51 n1 kernel: net_ratelimit: 12 callbacks suppressed\n"
 
+    service = "Dec 09 03:24:51 n1 systemd-journald[363]: Suppressed {} messages from {}.service\n"
+    kernels = "Dec 09 03:24:50 n1 kernel: eth0: link up\n"
+    own, others = (
+        check_log("-", text=kernels + service.format(number, unit))
+        for number, unit in ((7, "nvidia-fabricmanager"), (9, "named"))
+    )
+
     not_known, known = check_log("-", text=lost), check_log("-", text=limited)
 
     assert (not_known.exit_code, known.exit_code) == (64, 0)
     assert "81 messages missing by the log's own words" in " ".join(not_known.output.split())
     assert "12 messages left out by the kernel's rate limits" in " ".join(known.output.split())
+    assert (own.exit_code, others.exit_code) == (64, 0)
+    assert "7 messages missing by the log's own words" in " ".join(own.output.split())
+    assert "9 messages of services left out by journald's rate" in " ".join(others.output.split())

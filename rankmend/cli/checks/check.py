@@ -143,6 +143,7 @@ def _report(
         "quoted": state.quoted,
         "lost": state.lost,
         "suppressed": state.suppressed,
+        "suppressed_services": state.suppressed_services,
         "findings": [_finding_json(finding) for finding in findings],
     }
 
@@ -221,6 +222,11 @@ def _print_table(
         )
     if state.suppressed:
         summary += f", {counted(state.suppressed, 'message')} left out by the kernel's rate limits"
+    if state.suppressed_services:
+        summary += (
+            f", {counted(state.suppressed_services, 'message')} of services left out by journald's rate limits, which none of the "
+            "kernel's are under"
+        )
     console.print(Text(summary), soft_wrap=True)
 
 

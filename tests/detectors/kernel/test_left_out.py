@@ -34,12 +34,30 @@ REPORTED = [
         LogGap.LOST,
         1,
     ),
+    (
+        "Oct 28 02:07:57 localhost systemd-journal[1864]: Suppressed 97 messages from /",
+        LogGap.LOST,
+        97,
+    ),
+    (
+        "Mar  2 04:00:01 n1 systemd-journald[411]: Suppressed 12 messages from nvidia-fabricmanager.service",
+        LogGap.LOST,
+        12,
+    ),
+    (
+        "Mar  2 04:00:01 n1 journal: Suppressed 8 messages from /system.slice/rsyslog.service",
+        LogGap.LOST,
+        8,
+    ),
+    (
+        "Jan 9 09:18:07 server1 journal: Suppressed 7124 messages from /system.slice/named.service",
+        LogGap.SERVICE,
+        7124,
+    ),
     ("** 45 printk messages dropped ** [   12.5] usb 1-1: new device", LogGap.LOST, 45),
 ]  # fmt: skip
-# Of a service: the kernel's own messages don't count for its limit.
 NOT_MISSING = [
-    "Jan 9 09:18:07 server1 journal: Suppressed 7124 messages from /system.slice/named.service",
-    "Oct 28 02:07:57 localhost systemd-journal[1864]: Suppressed 97 messages from /",
+    "[   12.5] app: Suppressed 9 messages from named.service",
     "Apr  7 11:50:35 localhost rsyslogd-2177: imjournal: begin to drop messages due to rate-limiting",
     "Apr 08 05:18:37 witherspoon systemd-journald[821]: Forwarding to syslog missed 1 messages.",
     "Nov 17 03:11:48 ubuntu app[7]: net_ratelimit: 23807 callbacks suppressed",
@@ -55,7 +73,7 @@ def test_a_line_says_how_many_messages_are_missing_and_why(
 
 
 @pytest.mark.parametrize("line", NOT_MISSING, ids=str)
-def test_a_line_about_a_services_messages_says_nothing_of_the_kernels(line: str) -> None:
+def test_a_line_that_looks_alike_says_nothing_of_missing_messages(line: str) -> None:
     assert find_left_out(parse_line(line)) is None
 
 
@@ -74,7 +92,8 @@ def test_what_a_log_says_is_missing_is_counted_beside_its_events_and_outlives_a_
     state.feed_all(parse_line(line) for line, _why, _count in REPORTED)
     again = KernelLogState(old=state.snapshot())
 
-    assert state.lost == 81 + 406 + 1 + 45
+    assert state.lost == 81 + 406 + 1 + 97 + 12 + 8 + 45
+    assert state.suppressed_services == 7124
     assert state.suppressed == again.suppressed == 48 + 6 + 3 + 7 + 23807 + 546
     assert (state.events, state.untrusted) == (0, 0)
 
