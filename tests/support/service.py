@@ -12,6 +12,7 @@ from recovery.api import wire
 from recovery.api.launcher_client import LauncherClient
 from recovery.api.operator_client import OperatorClient
 from recovery.messages.exchange import Endpoint, Order, RankError, RankExit, RankReport, Report
+from recovery.messages.outside import NodeEvidence
 from recovery.service import controller_config as configuration
 from recovery.service.daemon import read
 from recovery.service.roles import Role
@@ -262,3 +263,26 @@ class Forger:
             )
         else:
             one.say(revision=order.revision)
+
+
+def job_on(client: FullClient, *nodes: str, key: str = "names", spares: int = 0) -> list[Speaker]:
+    """Join a job on these nodes, each with an address of its own, and have its ranks run."""
+    count = len(nodes) - spares
+    changes: dict[str, Any] = {"key": key, "nodes_min": count, "nodes_max": count}
+    speakers = [
+        Speaker(client, node, client.join(join_of(node, **changes)).job_id) for node in nodes
+    ]
+    for number, speaker in enumerate(speakers, 1):
+        speaker.say(peer_endpoint=Endpoint(f"10.9.0.{number}", 21000))
+    for speaker in speakers[:count]:
+        while speaker.ask() is None or not speaker.order or not speaker.order.ranks:
+            speaker.say()
+        speaker.obey()
+    return speakers
+
+
+def evidence_of(up: Running, job_id: str) -> list[NodeEvidence]:
+    """Return the evidence from outside that the running job has journaled."""
+    job = up.service.worker.jobs.running[job_id]
+    assert job.controller is not None
+    return [kept.evidence for kept in job.controller.ledger.evidence.values()]

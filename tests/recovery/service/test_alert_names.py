@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 import pytest
 import urllib3
@@ -13,11 +12,11 @@ from recovery.api.controller_errors import BusyError
 from recovery.journal.narration.narrator import details
 from recovery.journal.node_records import EvidenceTaken
 from recovery.messages.exchange import Endpoint, RankExit
-from recovery.messages.outside import NameMatch, NodeEvidence
+from recovery.messages.outside import NameMatch
 from recovery.service.roles import Role
 from recovery.service.tokens import add_token, make_token
 from tests.support.eventually import DEADLINE_S, eventually
-from tests.support.service import FullClient, Running, Speaker, join_of, make_folder, running
+from tests.support.service import Running, evidence_of, job_on, make_folder, running
 from tests.support.service_bench import fail_rank
 
 pytestmark = pytest.mark.process
@@ -30,33 +29,11 @@ def up(tmp_path: Path) -> Iterator[Running]:
         yield up
 
 
-def job_on(client: FullClient, *nodes: str, key: str = "names", spares: int = 0) -> list[Speaker]:
-    """Join a job on these nodes, each with an address of its own, and have its ranks run."""
-    count = len(nodes) - spares
-    changes: dict[str, Any] = {"key": key, "nodes_min": count, "nodes_max": count}
-    speakers = [
-        Speaker(client, node, client.join(join_of(node, **changes)).job_id) for node in nodes
-    ]
-    for number, speaker in enumerate(speakers, 1):
-        speaker.say(peer_endpoint=Endpoint(f"10.9.0.{number}", 21000))
-    for speaker in speakers[:count]:
-        while speaker.ask() is None or not speaker.order or not speaker.order.ranks:
-            speaker.say()
-        speaker.obey()
-    return speakers
-
-
 def tell(up: Running, told: str, label: str = "node", by: str = "admin") -> None:
     """Send an alert about a node as Alertmanager does."""
     labels = {"alertname": "RankmendGpuLost", label: told, "severity": "critical"}
     alert = {"labels": labels, "annotations": {"action": "drain", "summary": "GPU is lost"}}
     assert up.client(by).post_alerts([alert]).alerts == 1
-
-
-def evidence_of(up: Running, job_id: str) -> list[NodeEvidence]:
-    job = up.service.worker.jobs.running[job_id]
-    assert job.controller is not None
-    return [kept.evidence for kept in job.controller.ledger.evidence.values()]
 
 
 @pytest.mark.parametrize(

@@ -21,11 +21,10 @@ from recovery.messages.exchange import RankExit
 from recovery.service.controller_config import Alertmanagers, Config
 from recovery.service.roles import Role
 from recovery.service.tokens import add_token, make_token
-from tests.recovery.service.test_alert_names import evidence_of, job_on
 from tests.support.bound_to_test import BOUND_TO_TEST
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.free_port import free_port
-from tests.support.service import Running, Speaker, make_folder, running
+from tests.support.service import Running, Speaker, evidence_of, job_on, make_folder, running
 from tests.system.chain.bed import Receiver, deployed
 
 PROGRAMS = ("prometheus", "prometheus-alertmanager")
@@ -259,7 +258,6 @@ class Crew:
         return {place.node for place in controller.ledger.placement}
 
 
-@pytest.mark.component("Alertmanager")
 @pytest.mark.parametrize("is_dropped", [False, True], ids=["own labels", "equal labels"])
 def test_a_flapping_member_of_a_pair_neither_ends_what_the_other_says_nor_makes_two_incidents(
     tmp_path: Path, is_dropped: bool

@@ -173,7 +173,9 @@ def test_rank_whose_memory_went_wrong_begins_from_the_majority(
     make_meeting: Callable[..., Nodes],
     undisturbed_long: dict[str, object],
 ) -> None:
-    nodes = with_snapshots(make_meeting("2", policy=PATIENT), every=20, saves_every=1000, is_apart=False)
+    nodes = with_snapshots(
+        make_meeting("2", policy=PATIENT), every=20, saves_every=1000, is_apart=False
+    )
     nodes.arguments += ["--snapshot-mb=1", "--flip-rank=3", "--flip-step=200", "--step-s=0.06"]
 
     def records(kind: type) -> list[object]:
