@@ -79,11 +79,12 @@ test-rest: $(VENV)/.dev $(VENV)/.frameworks $(VENV)/.parallel
 test-thorough: $(VENV)/.dev
 	$(BIN)/python -m pytest -q --numprocesses=auto --hypothesis-profile=thorough --tier unit -m "hypothesis or thorough" $(PYTEST_ARGS)
 
-# FILES: files, folders or node ids. N: how many times each. LOAD: busy loops beside them.
+# FILES: files, folders or node ids. N: how many times each. LOAD: busy loops beside them. STALLS=1 (root): processes stand still.
 N ?= 20
 LOAD ?= 8
+STALLS ?=
 stress: $(VENV)/.dev $(VENV)/.torch ## run chosen tests many times beside a load: FILES="tests/recovery/launcher/test_guardian.py" N=20 LOAD=8
-	$(BIN)/python -m tests.stress --times $(N) --load $(LOAD) --workers $(WORKERS) $(FILES)
+	$(BIN)/python -m tests.stress --times $(N) --load $(LOAD) --workers $(WORKERS) $(if $(STALLS),--stalls) $(FILES)
 
 docs: $(VENV)/.dev ## write the generated pages, tables, rules and dashboards
 	$(BIN)/python docs/generate.py

@@ -1,5 +1,6 @@
 """`make stress`: chosen tests many times beside a load, each failure counted."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -51,3 +52,18 @@ def test_run_that_could_not_begin_is_no_success(tmp_path: Path) -> None:
 
     assert code == 1
     assert "the run itself" in printed
+
+
+@pytest.mark.skipif(not os.access("/sys/fs/cgroup", os.W_OK), reason="no cgroup can be made here")
+def test_with_stalls_all_that_a_test_starts_can_be_made_to_stand_still(tmp_path: Path) -> None:
+    file = tmp_path / "test_y.py"
+    file.write_text(
+        "import subprocess\n"
+        "def test_where():\n"
+        "    told = subprocess.run(['cat', '/proc/self/cgroup'], capture_output=True, text=True).stdout\n"
+        "    assert 'rankmend-stalls' in told\n"
+    )
+
+    assert stress("--times=1", "--stalls", str(file))[0] == 0
+    assert stress("--times=1", str(file))[0] == 1, "the test itself can fail"
+    assert not [*Path("/sys/fs/cgroup").rglob("rankmend-stalls-*")]
