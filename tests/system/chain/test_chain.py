@@ -146,13 +146,15 @@ def test_a_thousand_alerts_of_a_switch_are_one_incident_with_one_plan(bed: Bed) 
     attempt, nodes = bed.wait_trains()
     incidents, plans = len(bed.records("incident_opened")), len(bed.records("decided"))
     labels = {"alertname": "RankmendNicPortDown", "severity": "critical", "action": "drain"}
-    names = [nodes[0], *(f"far-{number}" for number in range(9))]
+    # Of the others no alert ends their use: a rule that accuses ten nodes of so small a fleet is doubted, unless the hang's verdict is faster.
+    watched = {**labels, "severity": "warning", "action": "watch"}
+    names = {nodes[0]: labels, **{f"far-{number}": watched for number in range(9)}}
 
     bed.hang(attempt)
     bed.post(
         [
-            {"labels": {**labels, "node": node, "device": f"mlx5_{port}"}}
-            for node in names
+            {"labels": {**what, "node": node, "device": f"mlx5_{port}"}}
+            for node, what in names.items()
             for port in range(100)
         ]
     )
