@@ -271,7 +271,8 @@ def test_approved_plan_is_carried_out_and_its_story_is_that_of_the_controllers_o
     ours = run_json(environment, "why", incident, f"--state-dir={service.folder}/state")["entries"]
     (spent,) = run_json(environment, "report", "--job", "ask-approve")["jobs"]
 
-    assert f"needs a person's approval (rankmend approve {incident}, or reject)" in status
+    assert status.count("needs a person's approval") == 1, status
+    assert f"waits (rankmend approve {incident}, or reject)" in status
     assert asked.returncode == 2
     assert "restart in place" in asked.stderr
     assert "add --yes" in asked.stderr

@@ -33,12 +33,18 @@ def status(job: Job, *options: str) -> str:
     return forked_cli.run(*words, environment=environment, check=True).stdout
 
 
+def report(job: Job) -> str:
+    environment = {**os.environ, "COLUMNS": "400"}
+    words = ("report", job.name, f"--state-dir={job.state}")
+    return forked_cli.run(*words, environment=environment, check=True).stdout
+
+
 def shown(job: Job) -> dict[str, Any] | None:
     (one,) = json.loads(status(job, "--json"))["jobs"]
     return one["checkpoint"]
 
 
-def test_status_shows_stall_interval_and_cost_of_a_running_job(job: Job) -> None:
+def test_status_shows_the_stall_and_report_the_cost_of_a_running_job(job: Job) -> None:
     job.start()
     seen = eventually(
         lambda: [one for one in job.records(CheckpointSeen) if one.saves and one.saves.interval_s],
@@ -58,8 +64,8 @@ def test_status_shows_stall_interval_and_cost_of_a_running_job(job: Job) -> None
     assert told["missing"] == ""
     assert told["present"]["interval_s"] == told["interval_s"]
     assert told["best"]["total"] <= told["present"]["total"]
-    text = status(job, job.name)
-    assert "newest checked checkpoint: " in text
+    assert "newest checked checkpoint: " in status(job, job.name)
+    text = report(job)
     assert "of goodput" in text
     assert "this job had none in" in text
 
@@ -69,7 +75,7 @@ def test_status_shows_stall_interval_and_cost_of_a_running_job(job: Job) -> None
         lambda: (now := shown(job)) and now["repair_s"] and now, "the recovery is counted"
     )
     assert 0.99 < failed["failures"] <= 1
-    assert "and the published rate" in status(job, job.name)
+    assert "and the published rate" in report(job)
     (job.folder / "enough").touch()
     assert job.wait() == 0
 
