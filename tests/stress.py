@@ -22,6 +22,8 @@ from threading import Event, Thread
 from typing import Final
 from xml.etree import ElementTree
 
+from tests.support.eventually import fault_lasts
+
 ROOT = Path(__file__).resolve().parents[1]
 BUSY = "while True: pass"
 
@@ -99,7 +101,7 @@ class Stalls:
         name, on, off = _FREEZERS[(self.cgroup / "cgroup.freeze").exists()]
         try:
             (self.cgroup / name).write_text(on)
-            time.sleep(seconds)
+            fault_lasts(seconds)
         finally:
             (self.cgroup / name).write_text(off)
 
