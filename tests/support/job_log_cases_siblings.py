@@ -40,6 +40,7 @@ def _links() -> list[JobLogCase]:
         field_case("InfiniBand's queue pair isn't ready in time", "restart", "n7:984:1357 [4] ibvwrap.cc:152 NCCL WARN Call to ibv_modify_qp failed with error Connection timed out\nn7:984:1357 [4] NCCL INFO transport/net_ib.cc:730 -> 2", _written("NVIDIA/nccl"), error_class="communication"),
         field_case("EFA: a message isn't acknowledged", "restart", STEP + "ip-10-0-1-7:79:131 [2] nccl_net_ofi_rdma.c:2345 NCCL WARN NET/OFI Request 0x7f2b completed with error. RC: 4126. Error: unresponsive receiver (reachable by EFA device but handshake failed)", _written("aws/aws-ofi-nccl"), error_class="communication"),
         field_case("Habana: a peer is gone", "restart", STEP + trace("RuntimeError: synStatus=26 [Generic failure] Collective call returned error.", *TRAIN, f"{SITE}/habana_frameworks/torch/core/step_closure.py:46:mark_step"), _written("HabanaAI")),
+        field_case("settings that a service can't give now", "restart", trace("ValueError: config values are unavailable: HTTP Error 503: Service Unavailable", *TRAIN), _written("urllib")),
     ]  # fmt: skip
 
 
